@@ -1,0 +1,46 @@
+"""Distributed reinforcement learning with dataflow fragments: write an algorithm once, decide where it runs later."""
+
+__version__ = "0.1.0"
+
+from fragmenta.algorithms import PPO, Algorithm
+from fragmenta.coordinator.plan import project
+from fragmenta.coordinator.trace import trace as _trace
+from fragmenta.envs import Box, Discrete, Environment, Transition, World, make
+from fragmenta.errors import ConfigError
+from fragmenta.graph import Fragment, Graph, Plan
+from fragmenta.policies import Cluster
+from fragmenta.stage import all_gather, all_mean, all_sum, stage, sync_gradients
+from fragmenta.training.train import Result, train
+
+
+def trace(algorithm: Algorithm, env: str | Environment) -> Graph:
+    """The fragmented dataflow graph of one training iteration; `print` it to read it."""
+    environment = make(env)
+    algorithm.validate(environment)
+    return _trace(algorithm, environment)
+
+
+__all__ = [
+    "PPO",
+    "Algorithm",
+    "Box",
+    "Cluster",
+    "ConfigError",
+    "Discrete",
+    "Environment",
+    "Fragment",
+    "Graph",
+    "Plan",
+    "Result",
+    "Transition",
+    "World",
+    "all_gather",
+    "all_mean",
+    "all_sum",
+    "make",
+    "project",
+    "stage",
+    "sync_gradients",
+    "trace",
+    "train",
+]

@@ -1,0 +1,51 @@
+"""What every algorithm has."""
+
+import dataclasses
+from typing import Any
+
+import jax
+
+from fragmenta.envs import Environment
+from fragmenta.errors import ConfigError
+
+
+@dataclasses.dataclass(frozen=True)
+class Algorithm:
+    """A frozen dataclass of hyper-parameters with `init` and `iterate`; its fields are its command-line flags.
+
+    `iterate` is one training iteration as pure JAX. It takes its sizes from the shapes of its arguments, never from
+    `num_envs`, because a replica runs it with fewer environments.
+    """
+
+    num_envs: int = 16
+    """Environments in total, over all replicas."""
+    total_steps: int = 500_000
+    """Environment steps in total."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Let instances pass through JAX functions as constants, stages included."""
+        super().__init_subclass__(**kwargs)
+        jax.tree_util.register_static(cls)
+
+    @property
+    def steps_per_iteration(self) -> int:
+        """Environment steps that one `iterate` takes, over all environments."""
+        return self.num_envs
+
+    def validate(self, env: Environment) -> None:
+        """Raise ConfigError if these hyper-parameters cannot train on that environment."""
+        for name in ("num_envs", "total_steps"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}: it must be at least 1")
+
+    def init(self, env: Environment, key: jax.Array) -> Any:
+        """The state before the first iteration: a pytree with the world, the learner, the keys."""
+        raise NotImplementedError
+
+    def iterate(self, env: Environment, state: Any) -> tuple[Any, dict[str, jax.Array]]:
+        """One training iteration: the next state, and metrics by name."""
+        raise NotImplementedError
+
+    def params(self, state: Any) -> Any:
+        """The trained parameters within a state."""
+        return state.learner.params

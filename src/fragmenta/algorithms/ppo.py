@@ -1,0 +1,200 @@
+"""Proximal policy optimization (Schulman et al., 2017), for discrete and continuous actions."""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from fragmenta.algorithms.base import Algorithm
+from fragmenta.envs import Discrete, Environment, Transition, World
+from fragmenta.errors import ConfigError
+from fragmenta.nn import MLP
+from fragmenta.rl import Categorical, Normal, fold_each, generalized_advantage, keys_by_index, permutation, split_each
+from fragmenta.stage import all_mean, all_sum, stage
+
+
+class Learner(NamedTuple):
+    """What learning changes."""
+
+    params: Any
+    optimizer: Any
+
+
+class State(NamedTuple):
+    """Everything that one iteration hands to the next."""
+
+    world: World
+    learner: Learner
+    keys: jax.Array
+
+
+class Sample(NamedTuple):
+    """What the loss needs of a step."""
+
+    observation: jax.Array
+    action: jax.Array
+    log_prob: jax.Array
+    advantage: jax.Array
+    value: jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class PPO(Algorithm):
+    """Clipped policy updates over a few epochs of minibatches, drawn per environment."""
+
+    horizon: int = 128
+    """Steps per environment and iteration."""
+    epochs: int = 4
+    """Passes over each iteration's steps."""
+    minibatches: int = 4
+    """Minibatches per pass; each holds a slice of every environment's steps."""
+    learning_rate: float = 1e-3
+    anneal: bool = True
+    """Let the learning rate fall linearly to zero over the run."""
+    gamma: float = 0.99
+    gae_lambda: float = 0.95
+    clip: float = 0.2
+    clip_value: bool = False
+    """Clip the change of the value, too."""
+    entropy_cost: float = 0.01
+    value_cost: float = 0.5
+    max_grad_norm: float = 0.5
+    hidden: tuple[int, ...] = (64, 64)
+    """Widths of the hidden layers, of the policy and of the value network alike."""
+    compute: str = "float32"
+    """Precision of the networks' arithmetic: float32 or bfloat16. Parameters and optimizer stay float32."""
+
+    @property
+    def steps_per_iteration(self) -> int:
+        return self.num_envs * self.horizon
+
+    def validate(self, env: Environment) -> None:
+        super().validate(env)
+        if self.minibatches < 1 or self.horizon < 1 or self.horizon % self.minibatches:
+            raise ConfigError(
+                f"horizon {self.horizon} does not divide into {self.minibatches} minibatches: "
+                f"choose a horizon that is a multiple of minibatches"
+            )
+        if self.compute not in ("float32", "bfloat16"):
+            raise ConfigError(f"compute is '{self.compute}': it must be float32 or bfloat16")
+
+    def init(self, env: Environment, key: jax.Array) -> State:
+        world_key, train_key, policy_key, value_key = jax.random.split(key, 4)
+        world = env.reset(keys_by_index(world_key, self.num_envs))
+        params = {
+            "policy": self._policy_net(env).init(policy_key, world.observation),
+            "value": self._value_net().init(value_key, world.observation),
+        }
+        if not isinstance(env.action_space, Discrete):
+            params["log_std"] = jnp.zeros(env.action_space.shape)
+        return State(world, Learner(params, self._optimizer().init(params)), keys_by_index(train_key, self.num_envs))
+
+    def iterate(self, env: Environment, state: State) -> tuple[State, dict[str, jax.Array]]:
+        keys, act_keys, learn_keys = split_each(state.keys, 3)
+
+        def tick(world: World, time: jax.Array) -> tuple[World, tuple[Transition, jax.Array]]:
+            action, log_prob = self.act(env, state.learner.params, world.observation, fold_each(act_keys, time))
+            world, transition = env.step(world, action)
+            return world, (transition, log_prob)
+
+        start = state.world.clear_finished()
+        world, (trajectory, log_prob) = jax.lax.scan(tick, start, jnp.arange(self.horizon))
+        learner, losses = self.learn(env, state.learner, trajectory, log_prob, learn_keys)
+        finished = all_sum(jax.tree.map(jnp.sum, world.finished))
+        metrics = {"episodes": finished.episodes, "returns": finished.returns, "lengths": finished.lengths, **losses}
+        return State(world, learner, keys), metrics
+
+    @stage
+    def act(
+        self, env: Environment, params: Any, observation: jax.Array, keys: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        """Draw an action for every observation, with its log-probability."""
+        policy = self._policy(env, params, observation)
+        action = policy.sample(keys)
+        return action, policy.log_prob(action)
+
+    @stage
+    def learn(
+        self, env: Environment, learner: Learner, trajectory: Transition, log_prob: jax.Array, keys: jax.Array
+    ) -> tuple[Learner, dict[str, jax.Array]]:
+        """Improve policy and value on one iteration's steps."""
+        value = self._value(learner.params, trajectory.observation)
+        next_value = self._value(learner.params, trajectory.next_observation)
+        done = trajectory.terminated | trajectory.truncated
+        advantage = generalized_advantage(
+            trajectory.reward, value, next_value, trajectory.terminated, done, self.gamma, self.gae_lambda
+        )
+        samples = Sample(trajectory.observation, trajectory.action, log_prob, advantage, value)
+
+        def epoch(learner: Learner, index: jax.Array) -> tuple[Learner, dict[str, jax.Array]]:
+            return jax.lax.scan(minibatch, learner, self._minibatches(samples, fold_each(keys, index)))
+
+        def minibatch(learner: Learner, batch: Sample) -> tuple[Learner, dict[str, jax.Array]]:
+            gradients, losses = self.gradient(env, learner.params, batch)
+            return self.apply(learner, gradients), losses
+
+        learner, losses = jax.lax.scan(epoch, learner, jnp.arange(self.epochs))
+        return learner, jax.tree.map(jnp.mean, losses)
+
+    @stage
+    def gradient(self, env: Environment, params: Any, batch: Sample) -> tuple[Any, dict[str, jax.Array]]:
+        """The gradient of the loss on one minibatch."""
+        mean = all_mean(jnp.mean(batch.advantage))
+        deviation = jnp.sqrt(all_mean(jnp.mean((batch.advantage - mean) ** 2)))
+        advantage = (batch.advantage - mean) / (deviation + 1e-8)
+
+        def loss(params: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
+            policy = self._policy(env, params, batch.observation)
+            log_ratio = policy.log_prob(batch.action) - batch.log_prob
+            ratio = jnp.exp(log_ratio)
+            clipped = jnp.clip(ratio, 1 - self.clip, 1 + self.clip)
+            policy_loss = -jnp.mean(jnp.minimum(ratio * advantage, clipped * advantage))
+            target = batch.advantage + batch.value
+            value = self._value(params, batch.observation)
+            error = (value - target) ** 2
+            if self.clip_value:
+                near = batch.value + jnp.clip(value - batch.value, -self.clip, self.clip)
+                error = jnp.maximum(error, (near - target) ** 2)
+            value_loss = 0.5 * jnp.mean(error)
+            entropy = jnp.mean(policy.entropy())
+            total = policy_loss + self.value_cost * value_loss - self.entropy_cost * entropy
+            kl = jnp.mean(ratio - 1 - log_ratio)
+            return total, {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy, "kl": kl}
+
+        gradients, losses = jax.grad(loss, has_aux=True)(params)
+        return all_mean(gradients), all_mean(losses)
+
+    @stage
+    def apply(self, learner: Learner, gradients: Any) -> Learner:
+        """One step of the optimizer."""
+        updates, optimizer = self._optimizer().update(gradients, learner.optimizer, learner.params)
+        return Learner(optax.apply_updates(learner.params, updates), optimizer)
+
+    def _minibatches(self, samples: Sample, keys: jax.Array) -> Sample:
+        """Permute each environment's steps by its own key; minibatch i is the i-th slice of every environment."""
+        horizon, num_envs = samples.advantage.shape
+        order = jax.vmap(lambda key: permutation(key, horizon), out_axes=1)(keys)
+        rows = (order * num_envs + jnp.arange(num_envs)).reshape(self.minibatches, -1)
+        return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[rows], samples)
+
+    def _optimizer(self) -> optax.GradientTransformation:
+        updates = -(-self.total_steps // self.steps_per_iteration) * self.epochs * self.minibatches
+        rate = optax.linear_schedule(self.learning_rate, 0.0, updates) if self.anneal else self.learning_rate
+        return optax.chain(optax.clip_by_global_norm(self.max_grad_norm), optax.adam(rate, eps=1e-5))
+
+    def _policy(self, env: Environment, params: Any, observation: jax.Array) -> Categorical | Normal:
+        outputs = self._policy_net(env).apply(params["policy"], observation)
+        return Categorical(outputs) if isinstance(env.action_space, Discrete) else Normal(outputs, params["log_std"])
+
+    def _policy_net(self, env: Environment) -> MLP:
+        space = env.action_space
+        outputs = space.n if isinstance(space, Discrete) else space.shape[0]
+        return MLP(self.hidden, outputs, 0.01, self.compute)
+
+    def _value(self, params: Any, observation: jax.Array) -> jax.Array:
+        return self._value_net().apply(params["value"], observation)[..., 0]
+
+    def _value_net(self) -> MLP:
+        return MLP(self.hidden, 1, 1.0, self.compute)

@@ -1,0 +1,162 @@
+"""Who needs what: for every value, the fragments that must have it, and where each of them gets it."""
+
+import dataclasses
+
+from fragmenta.coordinator.place import Placement
+from fragmenta.coordinator.sources import Ownership, prefer
+from fragmenta.coordinator.spread import Spread
+from fragmenta.coordinator.views import View
+from fragmenta.graph import Block, Call, Glue, Loop, Value
+
+
+@dataclasses.dataclass(frozen=True)
+class Demand:
+    """`needs` has the fragments that hold a value; `sender` where a fragment gets it, if it does not make it itself."""
+
+    needs: dict[int, frozenset[str]]
+    sender: dict[tuple[int, str], str]
+    reporter: tuple[str, ...]
+    """The fragment that reports each metric."""
+
+
+def demand(placement: Placement, ownership: Ownership, views: dict[str, View]) -> Demand:
+    """Walk the graph backwards from what must survive the iteration, until nothing new is needed.
+
+    Afterwards every input of every live Call is needed by its fragment, every piece of state by its owner (or by all
+    that carry a copy), every metric by one fragment, and whatever a fragment needs it either makes or receives.
+    """
+    solver = _Solver(placement, ownership, views)
+    size = -1
+    while size != solver.size():
+        size = solver.size()
+        solver.outputs()
+        solver.block(placement.graph.block)
+    solver.senders(placement.graph.block, placement.graph.state_inputs)
+    reporter = tuple(solver.reporter(metric) for metric in placement.graph.metrics)
+    return Demand({key: frozenset(value) for key, value in solver.needs.items()}, solver.sender, reporter)
+
+
+class _Solver:
+    def __init__(self, placement: Placement, ownership: Ownership, views: dict[str, View]) -> None:
+        self.placement, self.owner, self.views = placement, ownership.owner, views
+        self.fragments = ownership.fragments
+        self.needs: dict[int, set[str]] = {}
+        self.sender: dict[tuple[int, str], str] = {}
+        self.routes: dict[tuple[int, str], str] = {}
+        single = [f.name for f in placement.fragments if views[f.name].replicas == 1]
+        self.singles = frozenset(single)
+        self.keeper = single[0] if single else placement.fragments[0].name
+
+    def size(self) -> int:
+        return sum(map(len, self.needs.values()))
+
+    def of(self, value: Value) -> set[str]:
+        return self.needs.setdefault(value.id, set())
+
+    def outputs(self) -> None:
+        """State must survive with its owner, or with everyone who carries a copy; a metric needs one fragment."""
+        graph = self.placement.graph
+        for before, after in zip(graph.state_inputs, graph.state_outputs, strict=True):
+            owner = self.owner[before.id]
+            if owner is None and before is not after and not self.of(before):
+                owner = self.keeper
+            for fragment in [owner] if owner else set(self.of(before)):
+                self.of(before).add(fragment)
+                self.of(after).add(fragment)
+        for metric in graph.metrics:
+            self.of(metric).add(self.reporter(metric))
+
+    def reporter(self, metric: Value) -> str:
+        """A fragment without replicas, so that a metric over all environments can be computed there."""
+        made_of = self.fragments[metric.id] & self.singles
+        return prefer(self.placement, made_of) if made_of else self.keeper
+
+    def block(self, block: Block) -> None:
+        for node in reversed(block.nodes):
+            if isinstance(node, Loop):
+                self._loop(node)
+            elif isinstance(node, Call):
+                if node.has_effects or any(self.of(v) for v in node.outputs):
+                    self._add(node.inputs, self.placement.fragment_of(node))
+            else:
+                self._glue(node)
+
+    def _add(self, values: tuple[Value, ...], fragment: str) -> None:
+        for value in values:
+            self.of(value).add(fragment)
+
+    def _glue(self, node: Glue) -> None:
+        for fragment in set().union(*(self.of(v) for v in node.outputs)):
+            maker = self._maker(node, fragment)
+            if maker == fragment:
+                self._add(node.inputs, fragment)
+            else:
+                self.routes[node.id, fragment] = maker
+                self._add(tuple(v for v in node.outputs if fragment in self.of(v)), maker)
+
+    def _maker(self, node: Glue, fragment: str) -> str:
+        """Who computes glue for a fragment: itself, unless it cannot or fewer bytes cross if another does."""
+        made_of = self.fragments[node.outputs[0].id]
+        view = self.views[fragment]
+        if node.id in view.elsewhere:
+            return prefer(self.placement, made_of & self.singles)
+        if len(made_of) != 1 or fragment in made_of:
+            return fragment
+        (other,) = made_of
+        view = self.views[other]
+        inputs = [v for v in node.inputs if self.fragments[v.id]]
+        if view.replicas > 1 and any(view.spread[v.id] == Spread.PARTIAL and v.id not in view.marked for v in node.outputs):
+            return fragment
+        smaller = sum(v.bytes for v in node.outputs) <= sum(v.bytes for v in inputs)
+        return other if smaller and not all(fragment in self.of(v) for v in inputs) else fragment
+
+    def _loop(self, loop: Loop) -> None:
+        for param, result, first, last in zip(
+            loop.carry_params, loop.carry_results, loop.carries, loop.finals, strict=True
+        ):
+            users = self.of(param) | self.of(last)
+            owner = self.owner[param.id]
+            for fragment in [owner] if owner and users else users:
+                self._add((param, result, first), fragment)
+                if owner:
+                    self.of(last).add(owner)
+        for stacked, result in zip(loop.stacked, loop.slice_results, strict=True):
+            made_of = self.fragments[result.id]
+            for fragment in set(self.of(stacked)):
+                if not made_of or fragment in self.of(result):
+                    self._add((result,), fragment)
+                else:
+                    maker = prefer(self.placement, made_of)
+                    self._add((result, stacked), maker)
+        self.block(loop.body)
+        for inside, outside in zip(loop.body.inputs, loop.inputs, strict=True):
+            if inside.id not in self.owner:
+                self.of(outside).update(self.of(inside))
+
+    def senders(self, block: Block, params: tuple[Value, ...]) -> None:
+        """Once all needs are known: where each fragment gets each value that it does not make."""
+        for param in params:
+            self._from(param, self.owner[param.id])
+        for node in block.nodes:
+            if isinstance(node, Call):
+                for value in node.outputs:
+                    self._from(value, self.placement.fragment_of(node))
+            elif isinstance(node, Glue):
+                for value in node.outputs:
+                    for fragment in self.of(value):
+                        maker = self.routes.get((node.id, fragment))
+                        if maker:
+                            self.sender[value.id, fragment] = maker
+            else:
+                self.senders(node.body, node.carry_params)
+                for param, last in zip(node.carry_params, node.finals, strict=True):
+                    self._from(last, self.owner[param.id])
+                for stacked, result in zip(node.stacked, node.slice_results, strict=True):
+                    if self.fragments[result.id]:
+                        home = prefer(self.placement, self.fragments[result.id])
+                        apart = self.of(stacked) - self.of(result)
+                        self.sender.update({(stacked.id, fragment): home for fragment in apart})
+
+    def _from(self, value: Value, home: str | None) -> None:
+        if home:
+            self.sender.update({(value.id, fragment): home for fragment in self.of(value) - {home}})

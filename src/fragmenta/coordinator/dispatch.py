@@ -1,0 +1,114 @@
+"""Prepare a plan for an engine: compile every fragment, split the initial state, connect, and join the final state."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from fragmenta.graph import Interface, Operator, Plan, Program
+from fragmenta.worker.backends.xla import Site, compile_schedule, site
+from fragmenta.worker.channels.memory import Channel
+from fragmenta.worker.execute import Deployment, Ports
+from fragmenta.worker.optimize import optimize
+
+
+@dataclasses.dataclass(frozen=True)
+class Assignment:
+    """What one worker gets: a compiled fragment, which replica it is, its channels, its leaves of the state."""
+
+    deployment: Deployment
+    replica: int
+    ports: Ports
+    state: dict[int, Any]
+
+
+def deploy(plan: Plan) -> list[list[Deployment]]:
+    """Compile all fragments, several at a time: per program, one deployment per replica that runs apart."""
+    replicas = {program.fragment.name: program.replicas for program in plan.programs}
+    wanted: dict[tuple[int, Site], None] = {}
+    sites: list[list[Site]] = []
+    for index, program in enumerate(plan.programs):
+        devices = program.fragment.devices
+        groups = [devices] if program.together or program.replicas == 1 else [(device,) for device in devices]
+        sites.append([site(group, program.together) for group in groups])
+        wanted.update(dict.fromkeys((index, where) for where in sites[-1]))
+
+    def build(item: tuple[int, Site]) -> Deployment:
+        index, where = item
+        schedule = optimize(plan.programs[index], replicas, where.unroll)
+        return Deployment(schedule, where, compile_schedule(schedule, where))
+
+    with ThreadPoolExecutor(max_workers=4, thread_name_prefix="fragmenta-compile") as pool:
+        built = dict(zip(wanted, pool.map(build, wanted), strict=True))
+    return [[built[index, where] for where in places] for index, places in enumerate(sites)]
+
+
+def assign(
+    plan: Plan, deployments: Sequence[Sequence[Deployment]], state: Sequence[Any], channel: Callable[[], Channel]
+) -> list[Assignment]:
+    """One assignment per worker. Afterwards every interface has a channel between each pair of replicas that use it."""
+    ports = {
+        (program.fragment.name, replica): Ports({}, {})
+        for program in plan.programs
+        for replica in range(program.replicas)
+    }
+    replicas = {program.fragment.name: program.replicas for program in plan.programs}
+    for interface in plan.interfaces:
+        for source, target in _pairs(interface, replicas):
+            connection = channel()
+            ports[interface.producer, source].outgoing.setdefault(interface.key, []).append(connection)
+            ports[interface.consumer, target].incoming.setdefault(interface.key, []).append(connection)
+        for source in range(replicas[interface.producer]):
+            # Replicas beyond the first have nothing to add to a value that all of them share.
+            ports[interface.producer, source].outgoing.setdefault(interface.key, [])
+    return [
+        Assignment(
+            deployment, replica, ports[program.fragment.name, replica], _initial(program, deployment, replica, state)
+        )
+        for program, places in zip(plan.programs, deployments, strict=True)
+        for replica, deployment in enumerate(places)
+    ]
+
+
+def collect(plan: Plan, states: Sequence[tuple[Program, dict[int, Any]]], initial: Sequence[Any]) -> list[Any]:
+    """The whole state from the workers' leaves; a leaf that nobody keeps is as it was."""
+    leaves = list(initial)
+    for i in range(len(leaves)):
+        holders = [(program, kept[i]) for program, kept in states if i in kept]
+        if not holders:
+            continue
+        program = holders[0][0]
+        axis = program.axes.get(plan.graph.state_inputs[i].id)
+        if program.replicas > 1 and axis is not None:
+            parts = [jax.device_put(leaf, jax.devices()[0]) for owner, leaf in holders if owner is program]
+            leaves[i] = jnp.concatenate(parts, axis)
+        else:
+            leaves[i] = jax.device_put(holders[0][1], jax.devices()[0])
+    return leaves
+
+
+def _pairs(interface: Interface, replicas: dict[str, int]) -> list[tuple[int, int]]:
+    """Which replica of the producer sends to which of the consumer."""
+    sources, targets = replicas[interface.producer], replicas[interface.consumer]
+    if interface.operator in (Operator.BROADCAST, Operator.SCATTER):
+        return [(0, target) for target in range(targets)]
+    if interface.operator in (Operator.GATHER, Operator.REDUCE):
+        return [(source, 0) for source in range(sources)]
+    return [(target if sources == targets else 0, target) for target in range(targets)]
+
+
+def _initial(program: Program, deployment: Deployment, replica: int, state: Sequence[Any]) -> dict[int, Any]:
+    """A worker's own copies of its leaves, because it will donate their buffers."""
+    found = {}
+    for i in program.state:
+        value = program.graph.state_inputs[i]
+        axis = program.axes.get(value.id)
+        leaf = state[i]
+        if program.replicas > 1 and axis is not None:
+            leaf = jnp.split(leaf, program.replicas, axis)[replica]
+        place = deployment.site.sharding(value, axis if program.together else None)
+        found[i] = jax.device_put(jnp.copy(leaf), place)
+    return found

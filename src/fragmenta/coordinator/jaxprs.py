@@ -1,0 +1,176 @@
+"""JAX's traced programs, behind functions that hide how they differ between its versions.
+
+Only this module, `trace` and `spread` look inside a jaxpr.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.extend.core import ClosedJaxpr, Literal, Var, jaxpr_as_fun
+
+from fragmenta.stage import MARK_PREFIX, STAGE_PREFIX, mark_p
+
+Equation = Any
+Jaxpr = Any
+
+
+class ScanParts(NamedTuple):
+    """How the arguments and results of a scan are grouped."""
+
+    constants: int
+    carries: int
+
+
+class Origin(NamedTuple):
+    """Where a node comes from: its equation, and the variables behind the node's inputs and outputs."""
+
+    equation: Any
+    inputs: tuple[Any, ...]
+    outputs: tuple[Any, ...]
+
+
+def is_literal(atom: Any) -> bool:
+    """Whether an equation's input is a constant written into it."""
+    return isinstance(atom, Literal)
+
+
+def is_dropped(variable: Any) -> bool:
+    """Whether an equation's output is ignored."""
+    return type(variable).__name__ == "DropVar"
+
+
+def open_jaxpr(jaxpr: Any) -> tuple[Jaxpr, tuple[Any, ...]]:
+    """The jaxpr and its constants, of a closed or an open one."""
+    return getattr(jaxpr, "jaxpr", jaxpr), tuple(getattr(jaxpr, "consts", ()) or ())
+
+
+def inner_jaxprs(equation: Equation) -> Iterator[Any]:
+    """All jaxprs among the parameters of an equation."""
+    for parameter in equation.params.values():
+        for item in parameter if isinstance(parameter, (tuple, list)) else (parameter,):
+            if hasattr(getattr(item, "jaxpr", item), "eqns"):
+                yield item
+
+
+def called_jaxpr(equation: Equation) -> Any | None:
+    """The jaxpr that an equation merely calls (jit, remat, custom derivatives), or None."""
+    if equation.primitive.name in ("scan", "while", "cond"):
+        return None
+    inner = list(inner_jaxprs(equation))
+    return inner[0] if len(inner) == 1 and len(open_jaxpr(inner[0])[0].invars) == len(equation.invars) else None
+
+
+def scan_parts(equation: Equation) -> ScanParts:
+    """The groups of a scan's arguments: jax 0.11 replaced the counts by trees of groups."""
+    if "num_carry" in equation.params:
+        return ScanParts(equation.params["num_consts"], equation.params["num_carry"])
+    constants, carries, _ = (len(group) for group in equation.params["ft_in"].unpack())
+    return ScanParts(constants, carries)
+
+
+def stage_name(equation: Equation) -> str | None:
+    """The stage that an equation calls, or None."""
+    name = equation.params.get("name")
+    return name.removeprefix(STAGE_PREFIX) if isinstance(name, str) and name.startswith(STAGE_PREFIX) else None
+
+
+def mark_name(equation: Equation) -> str | None:
+    """`mean`, `sum` or `gather` if an equation is a mark, else None."""
+    if equation.primitive is mark_p:
+        return equation.params["op"]
+    name = equation.params.get("name")
+    return name.removeprefix(MARK_PREFIX) if isinstance(name, str) and name.startswith(MARK_PREFIX) else None
+
+
+def stages_within(equation: Equation) -> tuple[str, ...]:
+    """Every stage called by the jaxprs inside an equation, at any depth, in order of first call."""
+    found: dict[str, None] = {}
+    for inner in inner_jaxprs(equation):
+        for sub in open_jaxpr(inner)[0].eqns:
+            name = stage_name(sub)
+            found.update(dict.fromkeys(((name,) if name else ()) + stages_within(sub)))
+    return tuple(found)
+
+
+def has_marks(equation: Equation) -> bool:
+    """Whether an equation is a mark or holds one."""
+    if mark_name(equation):
+        return True
+    return any(has_marks(sub) for inner in inner_jaxprs(equation) for sub in open_jaxpr(inner)[0].eqns)
+
+
+def as_function(jaxpr: Jaxpr, equation: Equation) -> tuple[list[Any], list[Any], Any]:
+    """One equation as a function: the input variables it depends on, its used outputs, and the function between them.
+
+    Arguments that a called function ignores are left out, so that nobody sends them.
+    """
+    inputs = list(dict.fromkeys(atom for atom in equation.invars if isinstance(atom, Var)))
+    outputs = [variable for variable in equation.outvars if not is_dropped(variable)]
+    debug_info = jaxpr.debug_info._replace(arg_names=None, result_paths=None)
+    single = type(jaxpr)([], inputs, outputs, [equation], equation.effects, debug_info)
+    function = jaxpr_as_fun(ClosedJaxpr(single, []))
+    ignored = _ignored(equation)
+    if not ignored:
+        return inputs, outputs, function
+
+    def apply(*used: Any) -> list[Any]:
+        arguments = iter(used)
+        return function(*(blank(v.aval.shape, v.aval.dtype) if v in ignored else next(arguments) for v in inputs))
+
+    return [v for v in inputs if v not in ignored], outputs, apply
+
+
+def forwarded(equation: Equation) -> dict[Any, Any]:
+    """Outputs of a call that are just one of its inputs: output variable to input variable."""
+    called = called_jaxpr(equation)
+    if called is None:
+        return {}
+    inner = open_jaxpr(called)[0]
+    outside = dict(zip(inner.invars, equation.invars, strict=True))
+    pairs = zip(equation.outvars, inner.outvars, strict=True)
+    return {
+        outer: outside[atom]
+        for outer, atom in pairs
+        if not is_literal(atom) and isinstance(outside.get(atom), Var) and not is_dropped(outer)
+    }
+
+
+def blank(shape: tuple[int, ...], dtype: Any) -> jax.Array:
+    """An array whose content does not matter."""
+    if key_dtype(dtype):
+        data = jax.eval_shape(jax.random.key_data, jax.ShapeDtypeStruct(shape, dtype))
+        return jax.random.wrap_key_data(jnp.zeros(data.shape, data.dtype))
+    return jnp.zeros(shape, dtype)
+
+
+def _ignored(equation: Equation) -> set[Any]:
+    called = called_jaxpr(equation)
+    if called is None:
+        return set()
+    inner = open_jaxpr(called)[0]
+    used = {atom for sub in inner.eqns for atom in sub.invars if isinstance(atom, Var)}
+    used |= {atom for atom in inner.outvars if isinstance(atom, Var)}
+    pairs = list(zip(equation.invars, inner.invars, strict=True))
+    needed = {outer for outer, inside in pairs if inside in used}
+    return {outer for outer, _ in pairs if isinstance(outer, Var)} - needed
+
+
+def argument_names(jaxpr: Any) -> tuple[str, ...]:
+    """What the traced function calls its inputs; empty strings where JAX does not know."""
+    inner = open_jaxpr(jaxpr)[0]
+    names = inner.debug_info.arg_names
+    return tuple(name or "" for name in names) if names else ("",) * len(inner.invars)
+
+
+def result_names(jaxpr: Any) -> tuple[str, ...]:
+    """Paths of the outputs in what the traced function returns; empty strings where JAX does not know."""
+    inner = open_jaxpr(jaxpr)[0]
+    paths = inner.debug_info.result_paths
+    return tuple(path or "" for path in paths) if paths else ("",) * len(inner.outvars)
+
+
+def key_dtype(dtype: Any) -> bool:
+    """Whether arrays of this type hold PRNG keys."""
+    return jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key)

@@ -1,0 +1,34 @@
+"""Join what shares a device: there, an interface would only cost."""
+
+import dataclasses
+from collections.abc import Sequence
+
+from fragmenta.graph import Fragment
+
+
+def merge(fragments: Sequence[Fragment]) -> list[Fragment]:
+    """Afterwards no two replicas of a fragment share a device, and no two fragments have the same devices.
+
+    Replicas become one that is traced with more environments; fragments become one that holds the stages of both.
+    Replicas are left apart where a device has more of them than another, because parts must be of equal size.
+    """
+    merged: dict[tuple[str, ...], Fragment] = {}
+    for fragment in map(_merge_replicas, fragments):
+        twin = merged.get(fragment.devices)
+        if twin is not None:
+            fragment = dataclasses.replace(
+                twin,
+                name=f"{twin.name}+{fragment.name}",
+                stages=twin.stages + fragment.stages,
+                axis=twin.axis or fragment.axis,
+            )
+        merged[fragment.devices] = fragment
+    return list(merged.values())
+
+
+def _merge_replicas(fragment: Fragment) -> Fragment:
+    devices = tuple(sorted(set(fragment.devices), key=fragment.devices.index))
+    per_device = {fragment.devices.count(device) for device in devices}
+    if len(per_device) > 1:
+        return fragment
+    return dataclasses.replace(fragment, devices=devices, replicas=len(devices))

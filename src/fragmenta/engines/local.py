@@ -1,0 +1,139 @@
+"""Everything in one process: a thread per worker, values handed over by reference. No server, no port."""
+
+import dataclasses
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import Any
+
+from fragmenta.coordinator.dispatch import assign, collect, deploy
+from fragmenta.graph import Plan
+from fragmenta.worker.channels.memory import ClosedError, MemoryChannel
+from fragmenta.worker.execute import DeadlineError, Worker
+
+REPORTS_AHEAD = 4
+"""How many iterations a worker may be ahead of the caller before it waits."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """One finished iteration: its metrics by position, and per fragment the share of time spent computing."""
+
+    iteration: int
+    metrics: dict[int, Any]
+    busy: dict[str, float]
+
+
+class LocalEngine:
+    """Runs a plan on this machine. Use it as a context manager: leaving it ends every thread that it started."""
+
+    def __init__(self, plan: Plan, state: Sequence[Any], deadline: float = 300.0) -> None:
+        self.plan, self.deadline = plan, deadline
+        self._initial = list(state)
+        self._channels: list[MemoryChannel] = []
+        self._failure: tuple[Worker, BaseException] | None = None
+        self._lock = threading.Lock()
+        assignments = assign(plan, deploy(plan), self._initial, self._channel)
+        self._workers = [Worker(a.deployment, a.replica, a.ports, a.state, deadline) for a in assignments]
+        self._reports = [self._channel(REPORTS_AHEAD) for _ in self._workers]
+        self._threads: list[threading.Thread] = []
+
+    def run(self, iterations: int) -> Iterator[Report]:
+        """Train, and yield a report per iteration. A failure of any worker is raised here, as it was raised there."""
+        self._threads = [
+            threading.Thread(target=self._work, args=(index, iterations), name=f"fragmenta-{worker.name}", daemon=True)
+            for index, worker in enumerate(self._workers)
+        ]
+        for thread in self._threads:
+            thread.start()
+        for iteration in range(iterations):
+            yield self._report(iteration)
+        self._join(self.deadline)
+
+    def state(self) -> list[Any]:
+        """The leaves of the state after the last iteration."""
+        kept = [(worker.deployment.schedule.program, worker.state()) for worker in self._workers]
+        return collect(self.plan, kept, self._initial)
+
+    def close(self) -> None:
+        """Wake and end all workers."""
+        for channel in self._channels:
+            channel.close()
+        # A worker in the middle of a computation ends right after it; two seconds is what a failed run may take.
+        self._join(2.0)
+
+    def __enter__(self) -> "LocalEngine":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _channel(self, capacity: int = 2) -> MemoryChannel:
+        self._channels.append(MemoryChannel(capacity))
+        return self._channels[-1]
+
+    def _work(self, index: int, iterations: int) -> None:
+        worker = self._workers[index]
+        try:
+            for _ in range(iterations):
+                metrics = worker.iterate()
+                self._reports[index].send(metrics, float("inf"))
+        except ClosedError:
+            pass
+        except BaseException as error:
+            self._fail(worker, error)
+
+    def _fail(self, worker: Worker, error: BaseException) -> None:
+        with self._lock:
+            if self._failure is None:
+                self._failure = worker, error
+                if isinstance(error, DeadlineError):
+                    print(all_stacks(), file=sys.stderr)
+        for channel in self._channels:
+            channel.close()
+
+    def _report(self, iteration: int) -> Report:
+        metrics: dict[int, Any] = {}
+        for worker, reports in zip(self._workers, self._reports, strict=True):
+            try:
+                metrics.update(reports.recv(self.deadline * 2))
+            except ClosedError:
+                self._raise_failure()
+            except TimeoutError:
+                print(all_stacks(), file=sys.stderr)
+                late = f"{worker.name} did not finish iteration {iteration} within {self.deadline * 2:g} s"
+                raise DeadlineError(late) from None
+        busy: dict[str, list[float]] = {}
+        for worker in self._workers:
+            share = worker.times.busy / worker.times.total if worker.times.total else 0.0
+            busy.setdefault(worker.deployment.schedule.program.fragment.name, []).append(share)
+        return Report(iteration, metrics, {name: sum(shares) / len(shares) for name, shares in busy.items()})
+
+    def _raise_failure(self) -> None:
+        if self._failure is None:
+            raise RuntimeError("the engine was closed while it ran")
+        worker, error = self._failure
+        program = worker.deployment.schedule.program
+        which = f"replica {worker.replica} of {program.replicas}" if program.replicas > 1 else "its only replica"
+        error.add_note(f"raised in fragment '{program.fragment.name}', {which}")
+        raise error
+
+    def _join(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        for thread in self._threads:
+            thread.join(max(0.0, end - time.monotonic()))
+
+
+def all_stacks() -> str:
+    """Where every thread is right now."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    parts = ["stacks of all threads:"]
+    for ident, frame in sys._current_frames().items():
+        parts.append(f"--- {names.get(ident, ident)}")
+        parts += [line.rstrip() for line in traceback.format_stack(frame)]
+    return "\n".join(parts)

@@ -1,0 +1,140 @@
+"""One shape for every environment: single-environment functions in, a batched, self-resetting world out."""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fragmenta.stage import stage
+
+
+@dataclasses.dataclass(frozen=True)
+class Discrete:
+    """Integers 0 to n - 1."""
+
+    n: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Box:
+    """Real arrays of a shape, every entry between low and high."""
+
+    low: float
+    high: float
+    shape: tuple[int, ...]
+
+
+Space = Discrete | Box
+
+
+class Finished(NamedTuple):
+    """Per environment: how many episodes ended since the last `clear_finished`, their returns and lengths added up."""
+
+    episodes: jax.Array
+    returns: jax.Array
+    lengths: jax.Array
+
+
+class World(NamedTuple):
+    """All environments of a batch: what `step` reads and writes."""
+
+    state: Any
+    observation: jax.Array
+    key: jax.Array
+    episode_length: jax.Array
+    episode_return: jax.Array
+    finished: Finished
+
+    def clear_finished(self) -> "World":
+        """Start counting finished episodes anew."""
+        return self._replace(finished=jax.tree.map(jnp.zeros_like, self.finished))
+
+
+class Transition(NamedTuple):
+    """One step of every environment; `next_observation` is the one before a reset, so bootstrap with 1 - terminated."""
+
+    observation: jax.Array
+    action: jax.Array
+    reward: jax.Array
+    terminated: jax.Array
+    truncated: jax.Array
+    next_observation: jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class Environment:
+    """An environment as pure functions of one instance; batching, resets and episode counts are done here.
+
+    A subclass writes `initial`, `observe` and `advance`, and says its spaces.
+    """
+
+    max_steps: int
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Let instances pass through JAX functions as constants, stages included."""
+        super().__init_subclass__(**kwargs)
+        jax.tree_util.register_static(cls)
+
+    @property
+    def observation_space(self) -> Box:
+        """What `observe` returns."""
+        raise NotImplementedError
+
+    @property
+    def action_space(self) -> Space:
+        """What `advance` takes."""
+        raise NotImplementedError
+
+    def initial(self, key: jax.Array) -> Any:
+        """The state at the start of an episode."""
+        raise NotImplementedError
+
+    def observe(self, state: Any) -> jax.Array:
+        """What the agent sees of a state."""
+        raise NotImplementedError
+
+    def advance(self, state: Any, action: jax.Array, key: jax.Array) -> tuple[Any, jax.Array, jax.Array]:
+        """The next state, the reward, and whether the episode terminated."""
+        raise NotImplementedError
+
+    def reset(self, keys: jax.Array) -> World:
+        """A world with one environment per key."""
+        return jax.vmap(self._reset_one)(keys)
+
+    @stage
+    def step(self, world: World, action: jax.Array) -> tuple[World, Transition]:
+        """Advance every environment by one step; those whose episode ended start a new one."""
+        return jax.vmap(self._step_one)(world, action)
+
+    def _reset_one(self, key: jax.Array) -> World:
+        next_key, key = jax.random.split(key)
+        state = self.initial(key)
+        zero, none = jnp.zeros((), jnp.float32), jnp.zeros((), jnp.int32)
+        return World(state, self.observe(state), next_key, none, zero, Finished(none, zero, none))
+
+    def _step_one(self, world: World, action: jax.Array) -> tuple[World, Transition]:
+        next_key, key = jax.random.split(world.key)
+        state, reward, terminated = self.advance(world.state, action, jax.random.fold_in(key, 1))
+        reward = jnp.asarray(reward, jnp.float32)
+        length, total = world.episode_length + 1, world.episode_return + reward
+        truncated = length >= self.max_steps
+        done = terminated | truncated
+        after = self.observe(state)
+        fresh = self.initial(key)
+        state = jax.tree.map(lambda new, old: jnp.where(done, new, old), fresh, state)
+        finished = Finished(
+            world.finished.episodes + done,
+            world.finished.returns + jnp.where(done, total, 0.0),
+            world.finished.lengths + jnp.where(done, length, 0),
+        )
+        transition = Transition(world.observation, action, reward, terminated, truncated, after)
+        world = World(
+            state,
+            jnp.where(done, self.observe(fresh), after),
+            next_key,
+            jnp.where(done, 0, length),
+            jnp.where(done, 0.0, total),
+            finished,
+        )
+        return world, transition

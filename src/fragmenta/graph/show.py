@@ -1,0 +1,148 @@
+"""Listings and drawings of graphs and plans."""
+
+from collections.abc import Iterable
+
+from fragmenta.graph.ir import Block, Call, Graph, Loop, Value
+from fragmenta.graph.program import Instruction, Interface, Operator, Plan, Program, Recv, Repeat, Run, Send
+
+INDENT = "  "
+
+
+def show_graph(graph: Graph) -> str:
+    """The stages and loops of a graph in order, with what they take and give; glue is counted, not listed."""
+    lines = [f"graph of {', '.join(graph.stages)}; {graph.num_envs} environments"]
+    lines += _show_block(graph, graph.block, 1)
+    lines.append(f"{INDENT}metrics: {', '.join(graph.metric_names)}")
+    return "\n".join(lines)
+
+
+def show_plan(plan: Plan) -> str:
+    """The listing of every fragment, and the bytes that cross per iteration."""
+    total = sum(interface.bytes_per_iteration for interface in plan.interfaces)
+    width = max(len(_title(program)) for program in plan.programs) + 2
+    lines = [f"policy {plan.policy}: {_bytes(total)} cross per iteration"]
+    lines += [_show_program(program, width) for program in plan.programs]
+    return "\n".join(lines)
+
+
+def show_program(program: Program) -> str:
+    """What one fragment does in an iteration, in order."""
+    return _show_program(program, len(_title(program)) + 2)
+
+
+def to_mermaid(plan: Plan) -> str:
+    """The plan as a Mermaid flowchart: a box per fragment, an arrow per pair of fragments and operator."""
+    lines = ["flowchart LR"]
+    for program in plan.programs:
+        lines.append(f'{INDENT}{_box(program.fragment.name)}["{_caption(program, "<br/>")}"]')
+    for (producer, consumer, operator), crossing in _arrows(plan):
+        lines.append(f'{INDENT}{_box(producer)} -- "{_arrow_text(operator, crossing, "<br/>")}" --> {_box(consumer)}')
+    return "\n".join(lines) + "\n"
+
+
+def to_dot(plan: Plan) -> str:
+    """The plan in graphviz' language."""
+    lines = ["digraph plan {", "  rankdir=LR; node [shape=box, style=rounded, fontname=Helvetica];"]
+    lines.append("  edge [fontname=Helvetica, fontsize=10];")
+    for program in plan.programs:
+        lines.append(f'  {_box(program.fragment.name)} [label="{_caption(program, chr(92) + "n")}"];')
+    for (producer, consumer, operator), crossing in _arrows(plan):
+        text = _arrow_text(operator, crossing, "\\n")
+        lines.append(f'  {_box(producer)} -> {_box(consumer)} [label="{text}"];')
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+def _show_block(graph: Graph, block: Block, depth: int) -> list[str]:
+    lines = []
+    for node in block.nodes:
+        if isinstance(node, Call):
+            inside = f" (holds {', '.join(node.inner)})" if node.inner else ""
+            given = ", ".join(_label(graph, v) for v in node.outputs[:4])
+            more = f", and {len(node.outputs) - 4} more" if len(node.outputs) > 4 else ""
+            lines.append(f"{INDENT * depth}{node.stage}{inside} -> {given}{more}")
+        elif isinstance(node, Loop):
+            lines.append(f"{INDENT * depth}loop x{node.length}:")
+            lines += _show_block(graph, node.body, depth + 1)
+    return lines
+
+
+def _label(graph: Graph, value: Value) -> str:
+    name = graph.names.get(value.id)
+    return f"{name} {value}" if name else str(value)
+
+
+def _title(program: Program) -> str:
+    fragment = program.fragment
+    count = f" x{fragment.replicas}" if fragment.replicas > 1 else ""
+    return fragment.name + count
+
+
+def _show_program(program: Program, width: int) -> str:
+    lines = _show_instructions(program.instructions)
+    kept = sum(1 for _ in program.state)
+    lines.append(f"keeps {kept} leaves of the state" + (f", reports {len(program.metrics)} metrics" * bool(program.metrics)))
+    if program.together:
+        lines.insert(0, f"{program.fragment.replicas} replicas as one program")
+    head = _title(program).ljust(width)
+    return "\n".join((head if i == 0 else " " * width) + line for i, line in enumerate(lines))
+
+
+def _show_instructions(instructions: Iterable[Instruction]) -> list[str]:
+    lines: list[str] = []
+    for instruction in instructions:
+        if isinstance(instruction, Repeat):
+            inside = _show_instructions(instruction.body)
+            if inside:
+                lines.append(f"loop x{instruction.loop.length}:  {inside[0]}")
+                lines += [" " * len(f"loop x{instruction.loop.length}:  ") + line for line in inside[1:]]
+        elif isinstance(instruction, Run):
+            if isinstance(instruction.node, Call):
+                lines.append(instruction.node.stage)
+        else:
+            lines.append(_crossing(instruction))
+    return lines
+
+
+def _crossing(instruction: Send | Recv) -> str:
+    interface = instruction.interface
+    if isinstance(instruction, Send):
+        verb, peer = "send", f"-> {interface.consumer}"
+    else:
+        verb, peer = "recv", f"<- {interface.producer}"
+    operator = interface.operator.value + (f" ({interface.reduction})" if interface.reduction else "")
+    name = f"{interface.name} " if interface.name else ""
+    return f"{verb} {name}{interface.value} {peer}  [{operator}, {_bytes(interface.bytes_per_iteration)}]"
+
+
+def _caption(program: Program, newline: str) -> str:
+    fragment = program.fragment
+    devices = ", ".join(sorted(set(fragment.devices)))
+    return f"{_title(program)}{newline}{', '.join(fragment.stages)}{newline}{devices}"
+
+
+def _arrows(plan: Plan) -> list[tuple[tuple[str, str, Operator], list[Interface]]]:
+    groups: dict[tuple[str, str, Operator], list[Interface]] = {}
+    for interface in plan.interfaces:
+        groups.setdefault((interface.producer, interface.consumer, interface.operator), []).append(interface)
+    return list(groups.items())
+
+
+def _arrow_text(operator: Operator, interfaces: list[Interface], newline: str) -> str:
+    names = list(dict.fromkeys(interface.name or str(interface.value) for interface in interfaces))
+    shown = ", ".join(names[:4]) + (f", +{len(names) - 4}" if len(names) > 4 else "")
+    total = _bytes(sum(interface.bytes_per_iteration for interface in interfaces))
+    often = max(interface.times for interface in interfaces)
+    return f"{operator.value}: {shown}{newline}{total} per iteration" + (f", x{often}" if often > 1 else "")
+
+
+def _box(name: str) -> str:
+    return name.replace("+", "_")
+
+
+def _bytes(count: int) -> str:
+    size = float(count)
+    for unit in ("B", "KB", "MB", "GB"):
+        if size < 1000 or unit == "GB":
+            return f"{size:.0f} {unit}" if unit == "B" or size >= 100 else f"{size:.1f} {unit}"
+        size /= 1000
+    raise AssertionError

@@ -1,0 +1,42 @@
+"""Where each stage runs: distribution policies by name."""
+
+import importlib
+from collections.abc import Callable, Sequence
+
+from fragmenta.errors import ConfigError, unknown
+from fragmenta.graph import Fragment
+from fragmenta.policies.cluster import Cluster
+from fragmenta.policies.fused import fused
+from fragmenta.policies.single_learner import single_learner_coarse, single_learner_fine
+
+Policy = Callable[[tuple[str, ...], Cluster], Sequence[Fragment]]
+"""Takes the names of the stages and the cluster, returns the fragments."""
+
+POLICIES: dict[str, Policy] = {
+    "fused": fused,
+    "single_learner_coarse": single_learner_coarse,
+    "single_learner_fine": single_learner_fine,
+}
+ALIASES = {"gpu_only": "fused"}
+
+
+def resolve(policy: str | Policy) -> Policy:
+    """The policy of that name, of that `module:function`, or the function itself."""
+    if callable(policy):
+        return policy
+    name = ALIASES.get(policy, policy)
+    if name in POLICIES:
+        return POLICIES[name]
+    if ":" not in name:
+        raise unknown("policy", policy, [*POLICIES, *ALIASES], ", or module:function for one of your own")
+    module_name, _, function = name.partition(":")
+    try:
+        found = getattr(importlib.import_module(module_name), function)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"cannot load policy '{policy}': {error}") from error
+    if not callable(found):
+        raise ConfigError(f"policy '{policy}' is {type(found).__name__}, not a function (stages, cluster) -> fragments")
+    return found
+
+
+__all__ = ["ALIASES", "POLICIES", "Cluster", "Fragment", "Policy", "resolve"]

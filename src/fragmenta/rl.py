@@ -1,0 +1,101 @@
+"""Pieces of mathematics that algorithms share: action distributions, advantages, keys per environment."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+
+class Categorical(NamedTuple):
+    """A distribution over integers, by unnormalised log-probabilities in the last axis."""
+
+    logits: jax.Array
+
+    def sample(self, keys: jax.Array) -> jax.Array:
+        """One draw per leading index, each with its own key."""
+        return jax.vmap(jax.random.categorical)(keys, self.logits)
+
+    def log_prob(self, action: jax.Array) -> jax.Array:
+        """The log-probability of each action."""
+        chosen = jax.nn.one_hot(action, self.logits.shape[-1], dtype=self.logits.dtype)
+        return jnp.sum(jax.nn.log_softmax(self.logits) * chosen, axis=-1)
+
+    def entropy(self) -> jax.Array:
+        """The entropy in nats."""
+        log_p = jax.nn.log_softmax(self.logits)
+        return -jnp.sum(jnp.exp(log_p) * log_p, axis=-1)
+
+
+class Normal(NamedTuple):
+    """Independent normal distributions over the last axis."""
+
+    mean: jax.Array
+    log_std: jax.Array
+
+    def sample(self, keys: jax.Array) -> jax.Array:
+        """One draw per leading index, each with its own key."""
+        noise = jax.vmap(lambda key: jax.random.normal(key, self.mean.shape[1:]))(keys)
+        return self.mean + jnp.exp(self.log_std) * noise
+
+    def log_prob(self, action: jax.Array) -> jax.Array:
+        """The log-density of each action."""
+        scaled = (action - self.mean) * jnp.exp(-self.log_std)
+        return jnp.sum(-0.5 * scaled**2 - self.log_std - 0.5 * jnp.log(2 * jnp.pi), axis=-1)
+
+    def entropy(self) -> jax.Array:
+        """The entropy in nats."""
+        per_dimension = 0.5 * (1 + jnp.log(2 * jnp.pi)) + self.log_std
+        return jnp.sum(jnp.broadcast_to(per_dimension, self.mean.shape), axis=-1)
+
+
+def generalized_advantage(
+    reward: jax.Array,
+    value: jax.Array,
+    next_value: jax.Array,
+    terminated: jax.Array,
+    done: jax.Array,
+    gamma: float,
+    gae_lambda: float,
+) -> jax.Array:
+    """Generalised advantage estimates over the leading (time) axis.
+
+    `next_value` is the value of the observation before any reset, so a truncated step still bootstraps.
+    """
+    delta = reward + gamma * next_value * (1.0 - terminated) - value
+    decay = gamma * gae_lambda * (1.0 - done)
+
+    def backwards(carry: jax.Array, x: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        delta, decay = x
+        carry = delta + decay * carry
+        return carry, carry
+
+    _, advantage = jax.lax.scan(backwards, jnp.zeros_like(reward[0]), (delta, decay), reverse=True)
+    return advantage
+
+
+def permutation(key: jax.Array, length: int) -> jax.Array:
+    """A random order of 0 to length - 1.
+
+    Sorts one array of random numbers that carry their index in the low bits, which on a CPU takes a quarter of the
+    time of sorting pairs as `jax.random.permutation` does.
+    """
+    index_bits = max(1, (length - 1).bit_length())
+    index_mask = jnp.uint32(2**index_bits - 1)
+    numbered = (jax.random.bits(key, (length,)) & ~index_mask) | jnp.arange(length, dtype=jnp.uint32)
+    return (jnp.sort(numbered) & index_mask).astype(jnp.int32)
+
+
+def split_each(keys: jax.Array, num: int = 2) -> tuple[jax.Array, ...]:
+    """Split every key of a batch into `num`; entry i of each result belongs to key i."""
+    split = jax.vmap(lambda key: jax.random.split(key, num))(keys)
+    return tuple(split[:, i] for i in range(num))
+
+
+def fold_each(keys: jax.Array, data: jax.Array | int) -> jax.Array:
+    """Fold one number into every key of a batch."""
+    return jax.vmap(lambda key: jax.random.fold_in(key, data))(keys)
+
+
+def keys_by_index(key: jax.Array, count: int) -> jax.Array:
+    """A key per environment, from its global index alone, so that no split of the environments changes it."""
+    return jax.vmap(lambda index: jax.random.fold_in(key, index))(jnp.arange(count))

@@ -1,0 +1,45 @@
+"""Episode statistics from an iteration's metrics."""
+
+import collections
+from typing import Any
+
+import numpy as np
+
+WINDOW = 100
+"""The mean return is over at least so many of the latest episodes, once there are as many."""
+
+
+class RecentEpisodes:
+    """Adds up `episodes`, `returns` and `lengths`, the sums over the episodes that an iteration finished."""
+
+    def __init__(self) -> None:
+        self._recent: collections.deque[tuple[int, float]] = collections.deque()
+        self._episodes, self._returns = 0, 0.0
+
+    def add(self, episodes: int, returns: float) -> None:
+        """Count an iteration's episodes, and forget those that are no longer among the latest."""
+        self._recent.append((episodes, returns))
+        self._episodes += episodes
+        self._returns += returns
+        while self._episodes - self._recent[0][0] >= WINDOW:
+            old_episodes, old_returns = self._recent.popleft()
+            self._episodes -= old_episodes
+            self._returns -= old_returns
+
+    @property
+    def return_mean(self) -> float | None:
+        """Mean return of the latest episodes; None before the first one ended."""
+        return self._returns / self._episodes if self._episodes else None
+
+
+def as_record(metrics: dict[str, Any]) -> dict[str, Any]:
+    """Metrics as plain numbers, with the sums over episodes turned into means."""
+    record = {
+        name: value.item() if np.ndim(value) == 0 else np.asarray(value).tolist() for name, value in metrics.items()
+    }
+    episodes = record.get("episodes", 0)
+    for total, mean in (("returns", "return_mean"), ("lengths", "length_mean")):
+        if total in record:
+            added = record.pop(total)
+            record[mean] = added / episodes if episodes else None
+    return record

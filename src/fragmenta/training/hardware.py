@@ -1,0 +1,35 @@
+"""What this machine has, and whether JAX uses it."""
+
+import os
+from pathlib import Path
+
+import jax
+
+from fragmenta.policies import Cluster
+from fragmenta.worker.backends.xla import device_name
+
+
+def local_cluster(replicas: int = 1) -> Cluster:
+    """The devices that JAX sees in this process."""
+    return Cluster(tuple(device_name(device) for device in jax.devices()), replicas)
+
+
+def idle_gpu() -> str | None:
+    """A warning if there is an NVIDIA GPU that JAX does not use, else None."""
+    present = any(Path(path).exists() for path in ("/dev/nvidia0", "/proc/driver/nvidia/version"))
+    if present and jax.default_backend() == "cpu":
+        return "an NVIDIA GPU is here but JAX runs on the CPU: install jax[cuda13], or unset JAX_PLATFORMS"
+    return None
+
+
+def cache_folder() -> Path:
+    """Where compiled programs are kept between runs."""
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "fragmenta" / "compiled"
+
+
+def keep_compiled_programs() -> None:
+    """Let JAX keep compiled programs between runs, unless the user has configured that already."""
+    if jax.config.jax_compilation_cache_dir is None:
+        jax.config.update("jax_compilation_cache_dir", str(cache_folder()))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)

@@ -1,0 +1,69 @@
+"""What a run leaves behind: one directory, readable without this program."""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any, TextIO
+
+import jax
+import numpy as np
+from safetensors.numpy import save_file
+
+from fragmenta.errors import ConfigError
+
+
+class RunDirectory:
+    """A new directory with `config.json`, `metrics.jsonl`, `graph.mmd`, `params.safetensors` and `summary.json`."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:
+            raise ConfigError(f"run directory '{path}' exists: choose another, or remove it") from None
+        except OSError as error:
+            raise ConfigError(f"cannot make run directory '{path}': {error.strerror}") from None
+        self.path = path
+        self._metrics: TextIO = open(path / "metrics.jsonl", "w", buffering=1)  # noqa: SIM115 (closed in close)
+
+    def write_json(self, name: str, content: dict[str, Any]) -> None:
+        """Write a small document, whole or not at all."""
+        self.write_text(name, json.dumps(content, indent=2, default=str) + "\n")
+
+    def write_text(self, name: str, text: str) -> None:
+        """Write a text file, whole or not at all."""
+        temporary = self.path / f".{name}.tmp"
+        temporary.write_text(text)
+        os.replace(temporary, self.path / name)
+
+    def write_params(self, params: Any) -> None:
+        """Write parameters by name."""
+        temporary = self.path / ".params.tmp"
+        save_file(named_arrays(params), temporary)
+        os.replace(temporary, self.path / "params.safetensors")
+
+    def add_metrics(self, record: dict[str, Any]) -> None:
+        """Append one line."""
+        self._metrics.write(json.dumps(record) + "\n")
+
+    def close(self) -> None:
+        """Close what is open."""
+        self._metrics.close()
+
+
+def named_arrays(tree: Any) -> dict[str, np.ndarray]:
+    """Every leaf of a tree by its path, as in `policy.params.Dense_0.kernel`."""
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {
+        jax.tree_util.keystr(path, simple=True, separator="."): np.ascontiguousarray(jax.device_get(leaf))
+        for path, leaf in leaves
+    }
+
+
+def sha256(tree: Any) -> str:
+    """A fingerprint of names, types, shapes and bytes."""
+    digest = hashlib.sha256()
+    for name, array in sorted(named_arrays(tree).items()):
+        digest.update(f"{name} {array.dtype} {array.shape}".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()

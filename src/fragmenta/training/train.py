@@ -1,0 +1,183 @@
+"""Train an algorithm on an environment: trace, plan, compile, run, keep."""
+
+import dataclasses
+import time
+from pathlib import Path
+from typing import Any, Protocol
+
+import jax
+
+import fragmenta
+from fragmenta.algorithms import Algorithm
+from fragmenta.coordinator.plan import project
+from fragmenta.coordinator.trace import trace
+from fragmenta.engines import ENGINES
+from fragmenta.envs import Environment, make
+from fragmenta.errors import ConfigError, unknown
+from fragmenta.graph import Plan
+from fragmenta.graph.show import to_mermaid
+from fragmenta.policies import Cluster, Policy
+from fragmenta.training.episodes import RecentEpisodes, as_record
+from fragmenta.training.hardware import keep_compiled_programs, local_cluster
+from fragmenta.training.run_directory import RunDirectory, sha256
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """What training gives back: parameters, the whole state, one record per iteration, and the summary."""
+
+    params: Any
+    state: Any
+    metrics: list[dict[str, Any]]
+    summary: dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Progress:
+    """How far a run is."""
+
+    iteration: int
+    iterations: int
+    steps: int
+    steps_per_second: float
+    return_mean: float | None
+    busy: dict[str, float]
+    """Per fragment, the share of time that it computed."""
+
+
+class Watcher(Protocol):
+    """Sees a run as it goes; the terminal view is one."""
+
+    def planned(self, plan: Plan, algorithm: Algorithm) -> None:
+        """Before anything is compiled."""
+        ...
+
+    def compiled(self, seconds: float) -> None:
+        """Before the first iteration."""
+        ...
+
+    def progressed(self, progress: Progress) -> None:
+        """After every iteration."""
+        ...
+
+
+def train(
+    algorithm: Algorithm,
+    env: str | Environment,
+    policy: str | Policy = "fused",
+    engine: str = "local",
+    total_steps: int | None = None,
+    seed: int = 0,
+    cluster: Cluster | None = None,
+    merge: bool = True,
+    run_dir: str | Path | None = None,
+    deadline: float = 300.0,
+    watcher: Watcher | None = None,
+) -> Result:
+    """Train, and return the parameters, the state, the metrics and a summary.
+
+    `policy` decides what runs where and never changes the result; `cluster` names the devices and the replicas (all
+    of this machine's and one, by default). `deadline` is how long, in seconds, one part waits for another.
+    """
+    started = time.monotonic()
+    if total_steps is not None:
+        algorithm = dataclasses.replace(algorithm, total_steps=total_steps)
+    environment = make(env)
+    env_name = env if isinstance(env, str) else type(env).__name__
+    _validate(algorithm, environment, engine, deadline)
+    keep_compiled_programs()
+    cluster = cluster or local_cluster()
+    plan = project(trace(algorithm, environment), policy, cluster, merge)
+    directory = RunDirectory(Path(run_dir)) if run_dir is not None else None
+    if watcher:
+        watcher.planned(plan, algorithm)
+    identity = {
+        "algorithm": type(algorithm).__name__.lower(),
+        "env": env_name,
+        "policy": plan.policy,
+        "engine": engine,
+        "replicas": cluster.replicas,
+        "seed": seed,
+    }
+    if directory:
+        settings = {"merge": merge, "devices": cluster.devices, "deadline": deadline, "version": fragmenta.__version__}
+        hyper_parameters = dataclasses.asdict(algorithm)
+        directory.write_json("config.json", {**identity, **settings, "hyper_parameters": hyper_parameters})
+        directory.write_text("graph.mmd", to_mermaid(plan))
+    try:
+        return _run(algorithm, environment, plan, identity, directory, watcher, deadline, started)
+    finally:
+        if directory:
+            directory.close()
+
+
+def _run(
+    algorithm: Algorithm,
+    env: Environment,
+    plan: Plan,
+    identity: dict[str, Any],
+    directory: RunDirectory | None,
+    watcher: Watcher | None,
+    deadline: float,
+    started: float,
+) -> Result:
+    iterations = -(-algorithm.total_steps // algorithm.steps_per_iteration)
+    compiling = time.monotonic()
+    initial = jax.jit(lambda key: algorithm.init(env, key))(jax.random.key(identity["seed"]))
+    leaves, structure = jax.tree.flatten(initial)
+    records: list[dict[str, Any]] = []
+    recent = RecentEpisodes()
+    with ENGINES[identity["engine"]](plan, leaves, deadline) as engine:
+        compile_seconds = time.monotonic() - compiling
+        if watcher:
+            watcher.compiled(compile_seconds)
+        running = time.monotonic()
+        for report in engine.run(iterations):
+            values = jax.device_get(report.metrics)
+            metrics = {name: values[i] for i, name in enumerate(plan.graph.metric_names)}
+            if "episodes" in metrics and "returns" in metrics:
+                recent.add(int(metrics["episodes"]), float(metrics["returns"]))
+            steps = (report.iteration + 1) * algorithm.steps_per_iteration
+            seconds = time.monotonic() - running
+            records.append(
+                {"iteration": report.iteration, "steps": steps, "seconds": round(seconds, 6), **as_record(metrics)}
+            )
+            if directory:
+                directory.add_metrics(records[-1])
+            if watcher:
+                rate = steps / seconds
+                watcher.progressed(
+                    Progress(report.iteration + 1, iterations, steps, rate, recent.return_mean, report.busy)
+                )
+        state = jax.tree.unflatten(structure, engine.state())
+        jax.block_until_ready(state)
+        seconds = time.monotonic() - running
+    params = algorithm.params(state)
+    steps = iterations * algorithm.steps_per_iteration
+    summary = {
+        **identity,
+        "total_steps": steps,
+        "iterations": iterations,
+        "steps_per_second": round(steps / seconds, 1),
+        "compile_seconds": round(compile_seconds, 3),
+        "wall_seconds": round(time.monotonic() - started, 3),
+        "return_mean": recent.return_mean,
+        "params_sha256": sha256(params),
+    }
+    if directory:
+        directory.write_params(params)
+        directory.write_json("summary.json", summary)
+    return Result(params, state, records, summary)
+
+
+def _validate(algorithm: Algorithm, env: Environment, engine: str, deadline: float) -> None:
+    if engine not in ENGINES:
+        raise unknown("engine", engine, ENGINES)
+    if deadline <= 0:
+        raise ConfigError(f"deadline is {deadline}: it must be more than 0 seconds")
+    if jax.config.jax_default_prng_impl != "threefry2x32":
+        raise ConfigError(
+            f"JAX's random numbers come from '{jax.config.jax_default_prng_impl}', which depends on how programs are "
+            f"split: set jax_default_prng_impl to threefry2x32"
+        )
+    algorithm.validate(env)

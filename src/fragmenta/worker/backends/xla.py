@@ -1,0 +1,154 @@
+"""Compile segments with XLA, for one device or for replicas that run together over several."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
+
+from fragmenta.coordinator.jaxprs import blank
+from fragmenta.errors import ConfigError, unknown
+from fragmenta.graph import Value
+from fragmenta.stage import ENVS
+from fragmenta.worker.steps import Key, Rounds, Schedule, Segment, Step
+
+UNROLL = {"gpu": 8}
+"""How far loops over stages are unrolled, per platform: on a GPU each round is a launch, on a CPU it is not."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Site:
+    """Where a worker computes: one device, or one for each of several replicas that run together."""
+
+    devices: tuple[jax.Device, ...]
+    together: int = 1
+
+    @property
+    def platform(self) -> str:
+        """`cpu`, `gpu` or `tpu`."""
+        return self.devices[0].platform
+
+    @property
+    def unroll(self) -> int:
+        """How far compiled loops that hold stages are unrolled here."""
+        return UNROLL.get(self.platform, 1)
+
+    def sharding(self, value: Value, axis: int | None) -> Any:
+        """How a value lies on the devices, given the dimension along which replicas hold parts."""
+        if len(self.devices) == 1:
+            return SingleDeviceSharding(self.devices[0])
+        names = [None] * len(value.shape)
+        if axis is not None:
+            names[axis] = ENVS  # pyright: ignore[reportArgumentType, reportCallIssue]
+        return NamedSharding(self._mesh, PartitionSpec(*names))
+
+    @property
+    def _mesh(self) -> Mesh:
+        return Mesh(np.array(self.devices), (ENVS,))
+
+    def spmd(self, function: Callable, inputs: list[int | None], outputs: list[int | None]) -> Callable:
+        """A function of one replica as a function of all of them, whose values hold the parts of all."""
+        if self.together == 1:
+            return function
+        if len(self.devices) == 1:
+            return _vmapped(function, self.together, inputs, outputs)
+        specs = [tuple(_spec(axis) for axis in axes) for axes in (inputs, outputs)]
+        return jax.shard_map(function, mesh=self._mesh, in_specs=specs[0], out_specs=specs[1], check_vma=False)
+
+
+def site(names: tuple[str, ...], together: bool) -> Site:
+    """The devices of that name."""
+    known = {device_name(device): device for device in jax.devices()}
+    for name in names:
+        if name not in known:
+            raise unknown("device", name, known)
+    distinct = tuple(dict.fromkeys(names))
+    if together and len(distinct) not in (1, len(names)):
+        raise ConfigError(
+            f"{len(names)} replicas that talk to each other are on {len(distinct)} devices ({', '.join(distinct)}): "
+            f"give each its own, or let those that share one be merged"
+        )
+    return Site(tuple(known[name] for name in distinct), len(names) if together else 1)
+
+
+def device_name(device: jax.Device) -> str:
+    """How policies name a device: `cpu:0`."""
+    return f"{device.platform}:{device.id}"
+
+
+def compile_schedule(schedule: Schedule, where: Site) -> dict[int, Callable]:
+    """Every segment of a schedule compiled, by its `id`; nothing is left to compile at run time."""
+    axes = schedule.program.axes if where.together > 1 else {}
+    compiled: dict[int, Callable] = {}
+
+    def axis_of(key: Key) -> int | None:
+        return axes.get(key) if isinstance(key, int) else None
+
+    def visit(steps: tuple[Step, ...]) -> None:
+        for step in steps:
+            if isinstance(step, Rounds):
+                visit(step.body)
+            elif isinstance(step, Segment):
+                compiled[id(step)] = _compile(step, schedule, where, axis_of)
+
+    visit(schedule.steps)
+    return compiled
+
+
+def abstract(schedule: Schedule, where: Site, key: Key) -> jax.ShapeDtypeStruct:
+    """Shape, type and place of a value as a worker holds it."""
+    value = whole(schedule, where, key)
+    axis = schedule.program.axes.get(key) if where.together > 1 and isinstance(key, int) else None
+    return jax.ShapeDtypeStruct(value.shape, value.dtype, sharding=where.sharding(value, axis))
+
+
+def whole(schedule: Schedule, where: Site, key: Key) -> Value:
+    """A value with the parts of all replicas that run together."""
+    value = schedule.shapes[key]
+    axis = schedule.program.axes.get(key) if where.together > 1 and isinstance(key, int) else None
+    if axis is None:
+        return value
+    shape = list(value.shape)
+    shape[axis] *= where.together
+    return dataclasses.replace(value, shape=tuple(shape))
+
+
+def empty(schedule: Schedule, where: Site, key: Key) -> jax.Array:
+    """A buffer for a value, content undefined."""
+    target = abstract(schedule, where, key)
+    return jax.device_put(blank(target.shape, target.dtype), target.sharding)
+
+
+def _compile(segment: Segment, schedule: Schedule, where: Site, axis_of: Callable[[Key], int | None]) -> Callable:
+    function = where.spmd(segment, [axis_of(k) for k in segment.inputs], [axis_of(k) for k in segment.outputs])
+    arguments = [abstract(schedule, where, key) for key in segment.inputs]
+    placed = tuple(abstract(schedule, where, key).sharding for key in segment.outputs)
+    jitted = jax.jit(function, donate_argnums=segment.donated, out_shardings=placed)
+    return jitted.lower(*arguments).compile()
+
+
+def _spec(axis: int | None) -> PartitionSpec:
+    return PartitionSpec() if axis is None else PartitionSpec(*[None] * axis, ENVS)
+
+
+def _vmapped(function: Callable, count: int, inputs: list[int | None], outputs: list[int | None]) -> Callable:
+    """Replicas as rows of one batch on one device; marks become sums over the rows."""
+
+    def run(*arrays: jax.Array) -> tuple[jax.Array, ...]:
+        rows = [x if axis is None else _split(x, axis, count) for x, axis in zip(arrays, inputs, strict=True)]
+        results = jax.vmap(function, in_axes=tuple(inputs), out_axes=tuple(outputs), axis_name=ENVS, axis_size=count)(
+            *rows
+        )
+        return tuple(x if axis is None else _join(x, axis) for x, axis in zip(results, outputs, strict=True))
+
+    return run
+
+
+def _split(x: jax.Array, axis: int, count: int) -> jax.Array:
+    return x.reshape(*x.shape[:axis], count, x.shape[axis] // count, *x.shape[axis + 1 :])
+
+
+def _join(x: jax.Array, axis: int) -> jax.Array:
+    return x.reshape(*x.shape[:axis], x.shape[axis] * x.shape[axis + 1], *x.shape[axis + 2 :])

@@ -1,0 +1,150 @@
+"""Run a fragment's steps: one worker per replica, or one for replicas that run together."""
+
+import dataclasses
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from fragmenta.graph import Interface, Operator
+from fragmenta.worker.backends.xla import Site, abstract, empty
+from fragmenta.worker.channels.memory import Channel
+from fragmenta.worker.steps import Key, Put, Rounds, Schedule, Segment, Step, Take
+
+SAMPLE_EVERY = 16
+"""On an accelerator, wait for the results of every so many-th iteration only, to know where time goes."""
+
+
+class DeadlineError(TimeoutError):
+    """A wait took longer than its deadline; says who waited for what from whom."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Deployment:
+    """A fragment ready to run at one site: its schedule with all segments compiled."""
+
+    schedule: Schedule
+    site: Site
+    compiled: dict[int, Callable[..., Any]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Ports:
+    """The channels of one replica: for every interface, one per replica on the other side."""
+
+    outgoing: dict[tuple[int, str], list[Channel]]
+    incoming: dict[tuple[int, str], list[Channel]]
+
+
+@dataclasses.dataclass
+class Times:
+    """Seconds that a worker computed, and in total, over the iterations in which it was watched."""
+
+    busy: float = 0.0
+    total: float = 0.0
+
+
+class Worker:
+    """One replica at work. Holds its leaves of the state between iterations."""
+
+    def __init__(self, deployment: Deployment, replica: int, ports: Ports, state: dict[int, Any], deadline: float):
+        self.deployment, self.replica, self.ports, self.deadline = deployment, replica, ports, deadline
+        self.times = Times()
+        program = deployment.schedule.program
+        self.name = program.fragment.name + (f"[{replica}]" if program.replicas > 1 else "")
+        self._known: dict[Key, Any] = {program.graph.state_inputs[i].id: leaf for i, leaf in state.items()}
+        self._counters: dict[Key, list[jax.Array]] = {}
+        self._iteration = 0
+
+    def iterate(self) -> dict[int, Any]:
+        """One training iteration: the metrics that this fragment reports, by position."""
+        site, program = self.deployment.site, self.deployment.schedule.program
+        watched = site.platform == "cpu" or self._iteration % SAMPLE_EVERY == 0
+        started = time.monotonic()
+        busy = self._run(self.deployment.schedule.steps, watched)
+        if watched:
+            self.times.busy += busy
+            self.times.total += time.monotonic() - started
+        graph, known = program.graph, self._known
+        metrics = {i: known[graph.metrics[i].id] for i in program.metrics}
+        # Everything but the state goes, so that nothing grows with the number of iterations.
+        self._known = {graph.state_inputs[i].id: known[graph.state_outputs[i].id] for i in program.state}
+        self._iteration += 1
+        return metrics
+
+    def state(self) -> dict[int, Any]:
+        """The leaves of the state that this worker keeps, by position."""
+        program = self.deployment.schedule.program
+        return {i: self._known[program.graph.state_inputs[i].id] for i in program.state}
+
+    def _run(self, steps: tuple[Step, ...], watched: bool) -> float:
+        """Execute steps; the seconds spent computing, if watched."""
+        known, busy = self._known, 0.0
+        for step in steps:
+            if isinstance(step, Segment):
+                started = time.monotonic()
+                results = self.deployment.compiled[id(step)](*[known[key] for key in step.inputs])
+                if watched:
+                    jax.block_until_ready(results)
+                    busy += time.monotonic() - started
+                known.update(zip(step.outputs, results, strict=True))
+            elif isinstance(step, Put):
+                self._put(step)
+            elif isinstance(step, Take):
+                self._take(step)
+            else:
+                busy += self._rounds(step, watched)
+        return busy
+
+    def _rounds(self, rounds: Rounds, watched: bool) -> float:
+        known, busy = self._known, 0.0
+        schedule, site = self.deployment.schedule, self.deployment.site
+        if rounds.counter not in self._counters:
+            place = abstract(schedule, site, rounds.counter).sharding
+            self._counters[rounds.counter] = [jax.device_put(np.int32(i), place) for i in range(rounds.length)]
+        counters = self._counters[rounds.counter]
+        for start, param, _, _ in rounds.carried:
+            known[param] = known[start]
+        for buffer in rounds.buffers:
+            known[buffer] = empty(schedule, site, buffer)
+        for counter in reversed(counters) if rounds.reverse else counters:
+            known[rounds.counter] = counter
+            busy += self._run(rounds.body, watched)
+            moved = [known[result] for _, _, result, _ in rounds.carried]
+            known.update(zip((param for _, param, _, _ in rounds.carried), moved, strict=True))
+        for _, param, _, last in rounds.carried:
+            known[last] = known[param]
+        return busy
+
+    def _put(self, put: Put) -> None:
+        interface = put.interface
+        channels = self.ports.outgoing[interface.key]
+        keys = put.keys if interface.operator == Operator.SCATTER else put.keys * len(channels)
+        for i, (channel, key) in enumerate(zip(channels, keys, strict=True)):
+            try:
+                channel.send(self._known[key], self.deadline)
+            except TimeoutError:
+                raise self._late(interface, f"hand it to {_peer(interface.consumer, i, channels)}") from None
+
+    def _take(self, take: Take) -> None:
+        interface = take.interface
+        channels = self.ports.incoming[interface.key]
+        for i, (channel, key) in enumerate(zip(channels, take.keys, strict=True)):
+            try:
+                value = channel.recv(self.deadline)
+            except TimeoutError:
+                raise self._late(interface, f"get it from {_peer(interface.producer, i, channels)}") from None
+            place = abstract(self.deployment.schedule, self.deployment.site, key).sharding
+            self._known[key] = value if value.sharding == place else jax.device_put(value, place)
+
+    def _late(self, interface: Interface, what: str) -> DeadlineError:
+        name = f"'{interface.name}' {interface.value}" if interface.name else str(interface.value)
+        return DeadlineError(
+            f"{self.name} needs {name} and could not {what} within {self.deadline:g} s (iteration {self._iteration})"
+        )
+
+
+def _peer(fragment: str, index: int, channels: list[Channel]) -> str:
+    return f"{fragment}[{index}]" if len(channels) > 1 else fragment

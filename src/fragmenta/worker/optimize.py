@@ -1,0 +1,222 @@
+"""Turn a fragment's program into steps: as few compiled segments as its communication allows.
+
+Everything between two communications becomes one segment. A loop without communication is compiled whole; one with it
+runs its steps in Python, with slices taken and outputs stacked inside its segments.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from fragmenta.graph import Call, Instruction, Interface, Operator, Program, Recv, Repeat, Run, Send, Value
+from fragmenta.worker.steps import Item, Key, Operation, Put, Rounds, Schedule, Segment, Take, join_operations, writes
+
+
+def optimize(program: Program, replicas: dict[str, int], unroll: int = 1) -> Schedule:
+    """Afterwards no two segments follow each other directly, and no loop in Python is free of communication.
+
+    `replicas` says how many of each fragment run apart; `unroll` how far compiled loops that hold stages are unrolled.
+    """
+    builder = _Builder(program, replicas, unroll)
+    items = builder.items(program.instructions, {})
+    graph = program.graph
+    end = {graph.state_outputs[i].id for i in program.state} | {graph.metrics[i].id for i in program.metrics}
+    # A carry that a loop leaves as it was ends in the buffer that it started in.
+    starts = {start for item in items if isinstance(item, Rounds) for start, _, _, _ in item.carried}
+    steps = join_operations(items, end, _donatable(program) - starts)
+    return Schedule(program, steps, builder.shapes)
+
+
+class _Builder:
+    """Flattens instructions into operations and exchanges, with loop constants renamed to what they stand for."""
+
+    def __init__(self, program: Program, replicas: dict[str, int], unroll: int) -> None:
+        self.program, self.replicas, self.unroll = program, replicas, unroll
+        self.shapes: dict[Key, Value] = {value.id: value for value in program.graph.state_inputs}
+
+    def items(self, instructions: Iterable[Instruction], alias: dict[int, Key]) -> list[Item]:
+        found: list[Item] = []
+        for instruction in instructions:
+            if isinstance(instruction, Run):
+                found.append(self._run(instruction, alias))
+            elif isinstance(instruction, Send):
+                found += self._send(instruction.interface, alias)
+            elif isinstance(instruction, Recv):
+                found += self._recv(instruction.interface)
+            elif _exchanges(instruction.body):
+                found += self._rounds(instruction, alias)
+            else:
+                found.append(self._compiled_loop(instruction, alias))
+        return found
+
+    def _run(self, run: Run, alias: dict[int, Key]) -> Operation:
+        node = run.node
+        self._remember(node.outputs)
+        inputs = tuple(alias.get(v.id, v.id) for v in node.inputs)
+        label = node.stage if isinstance(node, Call) else ""
+        effects = isinstance(node, Call) and node.has_effects
+        return Operation(inputs, tuple(v.id for v in node.outputs), node.apply, label, effects)
+
+    def _send(self, interface: Interface, alias: dict[int, Key]) -> list[Item]:
+        key = alias.get(interface.value.id, interface.value.id)
+        count, axis = self.replicas[interface.consumer], interface.axis
+        if interface.operator != Operator.SCATTER:
+            return [Put(interface, (key,))]
+        assert axis is not None
+        parts: tuple[Key, ...] = tuple((interface.value.id, i) for i in range(count))
+        self._remember_parts(parts, self._local(interface.value), axis, count)
+        return [Operation((key,), parts, lambda x: jnp.split(x, count, axis)), Put(interface, parts)]
+
+    def _recv(self, interface: Interface) -> list[Item]:
+        value, axis = self._local(interface.value), interface.axis
+        self._remember((value,))
+        if interface.operator not in (Operator.GATHER, Operator.REDUCE):
+            return [Take(interface, (value.id,))]
+        count = self.replicas[interface.producer]
+        parts: tuple[Key, ...] = tuple((value.id, i) for i in range(count))
+        self._remember_parts(parts, value, axis if interface.operator == Operator.GATHER else None, count)
+
+        def join(*arrays: jax.Array) -> list[jax.Array]:
+            if interface.operator == Operator.GATHER:
+                return [jnp.concatenate(arrays, axis)]
+            total = sum(arrays[1:], arrays[0])
+            return [total / count if interface.reduction == "mean" else total]
+
+        return [Take(interface, parts), Operation(parts, (value.id,), join)]
+
+    def _rounds(self, repeat: Repeat, alias: dict[int, Key]) -> list[Item]:
+        loop = repeat.loop
+        counter: Key = ("round", loop.id)
+        self.shapes[counter] = Value(-1, (), jnp.dtype(jnp.int32))
+        inside = self._constants(repeat, alias)
+        self._remember(loop.carry_params)
+        self._remember(loop.finals)
+        slices = []
+        for i in repeat.sequences:
+            source, target = loop.sequences[i].id, loop.slice_params[i]
+            self._remember((target,))
+            slices.append(Operation((alias.get(source, source), counter), (target.id,), _take_slice))
+        body = self.items(repeat.body, inside)
+        buffers: list[Key] = []
+        for i in repeat.stacked:
+            result, stack = loop.slice_results[i], loop.stacked[i]
+            self._remember((stack,))
+            buffers.append(stack.id)
+            key = inside.get(result.id, result.id)
+            store = Operation((stack.id, key, counter), (stack.id,), _put_slice)
+            body.insert(_first_use(body, key), store)
+        carried = tuple(
+            (
+                alias.get(loop.carries[i].id, loop.carries[i].id),
+                loop.carry_params[i].id,
+                inside.get(loop.carry_results[i].id, loop.carry_results[i].id),
+                loop.finals[i].id,
+            )
+            for i in repeat.carries
+        )
+        after = {result for _, _, result, _ in carried} | set(buffers)
+        steps = join_operations([*slices, *body], after, set(buffers))
+        return [Rounds(loop.length, loop.reverse, counter, carried, tuple(buffers), steps)]
+
+    def _compiled_loop(self, repeat: Repeat, alias: dict[int, Key]) -> Operation:
+        """A loop without communication as one operation: a scan over what this fragment keeps of it."""
+        loop = repeat.loop
+        inside = self._constants(repeat, alias)
+        body = self.items(repeat.body, inside)
+        operations = [item for item in body if isinstance(item, Operation)]
+        params = [loop.carry_params[i].id for i in repeat.carries] + [loop.slice_params[i].id for i in repeat.sequences]
+        made = {*params, *(key for op in operations for key in op.outputs)}
+        results = [loop.carry_results[i].id for i in repeat.carries] + [loop.slice_results[i].id for i in repeat.stacked]
+        leaving = [inside.get(key, key) for key in results]
+        read = [key for op in operations for key in op.inputs] + leaving
+        constants = list(dict.fromkeys(key for key in read if key not in made))
+        starts = [alias.get(loop.carries[i].id, loop.carries[i].id) for i in repeat.carries]
+        sequences = [alias.get(loop.sequences[i].id, loop.sequences[i].id) for i in repeat.sequences]
+        outputs = [loop.finals[i] for i in repeat.carries] + [loop.stacked[i] for i in repeat.stacked]
+        self._remember(outputs)
+        kernel = Segment(tuple(operations), (*constants, *params), tuple(leaving), ())
+        count, unroll = len(starts), self.unroll
+
+        def apply(*arrays: Any) -> list[Any]:
+            fixed, carries = arrays[: len(constants)], arrays[len(constants) : len(constants) + count]
+
+            def body(carry: tuple[Any, ...], slices: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+                found = kernel(*fixed, *carry, *slices)
+                return found[:count], found[count:]
+
+            rest = arrays[len(constants) + count :]
+            last, stacked = jax.lax.scan(body, carries, rest, loop.length, loop.reverse, unroll=unroll)
+            return [*last, *stacked]
+
+        labels = ", ".join(op.label for op in operations if op.label)
+        label = f"loop x{loop.length}({labels})" if labels else ""
+        effects = any(op.effects for op in operations)
+        return Operation((*constants, *starts, *sequences), tuple(v.id for v in outputs), apply, label, effects)
+
+    def _constants(self, repeat: Repeat, alias: dict[int, Key]) -> dict[int, Key]:
+        loop = repeat.loop
+        params = zip(loop.body.inputs, loop.constants, strict=False)
+        return alias | {inner.id: alias.get(outer.id, outer.id) for inner, outer in params}
+
+    def _local(self, value: Value) -> Value:
+        """The same value at this fragment's own size."""
+        axis = self.program.axes.get(value.id)
+        if axis is None or self.program.together:
+            return value
+        shape = list(value.shape)
+        shape[axis] //= self.program.fragment.replicas
+        return dataclasses.replace(value, shape=tuple(shape))
+
+    def _remember(self, values: Iterable[Value]) -> None:
+        self.shapes.update({value.id: value for value in values})
+
+    def _remember_parts(self, parts: Sequence[Key], value: Value, axis: int | None, count: int) -> None:
+        shape = list(value.shape)
+        if axis is not None:
+            shape[axis] //= count
+        self.shapes.update({key: dataclasses.replace(value, shape=tuple(shape)) for key in parts})
+
+
+def _take_slice(sequence: jax.Array, index: jax.Array) -> list[jax.Array]:
+    return [jax.lax.dynamic_index_in_dim(sequence, index, keepdims=False)]
+
+
+def _put_slice(stack: jax.Array, value: jax.Array, index: jax.Array) -> list[jax.Array]:
+    return [jax.lax.dynamic_update_index_in_dim(stack, value, index, 0)]
+
+
+def _exchanges(instructions: Iterable[Instruction]) -> bool:
+    return any(isinstance(i, (Send, Recv)) or (isinstance(i, Repeat) and _exchanges(i.body)) for i in instructions)
+
+
+def _first_use(items: Sequence[Item], key: Key) -> int:
+    """The place right after a value is there: as early as possible, so that it shares its maker's segment."""
+    for i, item in enumerate(items):
+        if key in writes(item):
+            return i + 1
+    return 0
+
+
+def _donatable(program: Program) -> set[Key]:
+    """State that this fragment alone holds: never sent, never reported, no two leaves in one buffer."""
+    graph = program.graph
+    crossing = {i.value.id for i in _interfaces(program.instructions)} | {graph.metrics[i].id for i in program.metrics}
+    results = [graph.state_outputs[i].id for i in program.state]
+    return {
+        graph.state_inputs[i].id
+        for i in program.state
+        if not {graph.state_inputs[i].id, graph.state_outputs[i].id} & crossing
+        and results.count(graph.state_outputs[i].id) == 1
+        and graph.state_outputs[i].id not in {graph.state_inputs[j].id for j in program.state}
+    }
+
+
+def _interfaces(instructions: Iterable[Instruction]) -> Iterable[Interface]:
+    for instruction in instructions:
+        if isinstance(instruction, Repeat):
+            yield from _interfaces(instruction.body)
+        elif not isinstance(instruction, Run):
+            yield instruction.interface

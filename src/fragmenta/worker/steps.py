@@ -1,0 +1,146 @@
+"""What a worker executes.
+
+    steps ::= Segment (compiled) | Put (send) | Take (receive) | Rounds (a loop with communication inside)
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fragmenta.graph import Interface, Program, Value
+
+Key = int | tuple[int, int] | tuple[str, int]
+"""A value, one replica's part of a value, or the counter of a loop."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Operation:
+    """Something to compute inside a segment."""
+
+    inputs: tuple[Key, ...]
+    outputs: tuple[Key, ...]
+    apply: Callable[..., Sequence[Any]]
+    label: str = ""
+    effects: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Segment:
+    """Operations that are compiled together."""
+
+    operations: tuple[Operation, ...]
+    inputs: tuple[Key, ...]
+    outputs: tuple[Key, ...]
+    donated: tuple[int, ...]
+
+    @property
+    def label(self) -> str:
+        """The stages in it."""
+        return ", ".join(op.label for op in self.operations if op.label) or "glue"
+
+    def __call__(self, *arrays: Any) -> tuple[Any, ...]:
+        known = dict(zip(self.inputs, arrays, strict=True))
+        for operation in self.operations:
+            results = operation.apply(*(known[key] for key in operation.inputs))
+            known.update(zip(operation.outputs, results, strict=True))
+        return tuple(known[key] for key in self.outputs)
+
+
+@dataclasses.dataclass(frozen=True)
+class Put:
+    """Send a value, or its parts, one per replica of the consumer."""
+
+    interface: Interface
+    keys: tuple[Key, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Take:
+    """Receive a value, or its parts, one per replica of the producer."""
+
+    interface: Interface
+    keys: tuple[Key, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Rounds:
+    """A loop in Python. `carried` has, per carry: where it starts, its name inside, its next value, where it ends."""
+
+    length: int
+    reverse: bool
+    counter: Key
+    carried: tuple[tuple[Key, Key, Key, Key], ...]
+    buffers: tuple[Key, ...]
+    body: "tuple[Step, ...]"
+
+
+Step = Segment | Put | Take | Rounds
+
+
+@dataclasses.dataclass(frozen=True)
+class Schedule:
+    """A program ready to be compiled; `shapes` has every value that can enter or leave a segment."""
+
+    program: Program
+    steps: tuple[Step, ...]
+    shapes: dict[Key, Value]
+
+
+Item = Operation | Put | Take | Rounds
+"""A step before its operations are joined."""
+
+
+def reads(item: Item | Step) -> set[Key]:
+    """What a step needs from before it."""
+    if isinstance(item, (Operation, Segment)):
+        return set(item.inputs)
+    if isinstance(item, Put):
+        return set(item.keys)
+    if isinstance(item, Take):
+        return set()
+    inside = {key for step in item.body for key in reads(step)}
+    own = {param for _, param, _, _ in item.carried} | {key for step in item.body for key in writes(step)}
+    return (inside - own - set(item.buffers)) | {start for start, _, _, _ in item.carried}
+
+
+def writes(item: Item | Step) -> set[Key]:
+    """What is there after a step."""
+    if isinstance(item, (Operation, Segment)):
+        return set(item.outputs)
+    if isinstance(item, Put):
+        return set()
+    if isinstance(item, Take):
+        return set(item.keys)
+    return {last for _, _, _, last in item.carried} | set(item.buffers)
+
+
+def join_operations(items: Sequence[Item], live: set[Key], donatable: set[Key]) -> tuple[Step, ...]:
+    """Join neighbouring operations; keep of each segment only what is read later or `live` at the end."""
+    groups: list[list[Operation] | Put | Take | Rounds] = []
+    for item in items:
+        if not isinstance(item, Operation):
+            groups.append(item)
+        elif groups and isinstance(groups[-1], list):
+            groups[-1].append(item)
+        else:
+            groups.append([item])
+    steps: list[Step] = []
+    wanted = set(live)
+    for group in reversed(groups):
+        if isinstance(group, list):
+            made = {key for op in group for key in op.outputs}
+            first_made: set[Key] = set()
+            inputs: dict[Key, None] = {}
+            for op in group:
+                inputs.update(dict.fromkeys(key for key in op.inputs if key not in first_made))
+                first_made.update(op.outputs)
+            outputs = tuple(key for key in dict.fromkeys(k for op in group for k in op.outputs) if key in wanted)
+            if not outputs and not any(op.effects for op in group):
+                continue
+            dying = tuple(i for i, k in enumerate(inputs) if k in donatable and (k not in wanted or k in made))
+            steps.append(Segment(tuple(group), tuple(inputs), outputs, dying))
+            wanted = (wanted - made) | set(inputs)
+        else:
+            steps.append(group)
+            wanted = (wanted - writes(group)) | reads(group)
+    return tuple(reversed(steps))
