@@ -120,6 +120,8 @@ class _Solver:
                 self._add((param, result, first), fragment)
                 if owner:
                     self.of(last).add(owner)
+        self.block(loop.body)
+        # After the body, because a fragment that has the slices anyway stacks them itself.
         for stacked, result in zip(loop.stacked, loop.slice_results, strict=True):
             made_of = self.fragments[result.id]
             for fragment in set(self.of(stacked)):
@@ -128,7 +130,6 @@ class _Solver:
                 else:
                     maker = prefer(self.placement, made_of)
                     self._add((result, stacked), maker)
-        self.block(loop.body)
         for inside, outside in zip(loop.body.inputs, loop.inputs, strict=True):
             if inside.id not in self.owner:
                 self.of(outside).update(self.of(inside))

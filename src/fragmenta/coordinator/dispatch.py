@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 
 from fragmenta.graph import Interface, Operator, Plan, Program
-from fragmenta.worker.backends.xla import Site, compile_schedule, site
+from fragmenta.worker.backends.xla import Site, from_raw, site, to_raw
 from fragmenta.worker.channels.memory import Channel
-from fragmenta.worker.execute import Deployment, Ports
+from fragmenta.worker.execute import Deployment, Ports, deploy
 from fragmenta.worker.optimize import optimize
 
 
@@ -25,7 +25,7 @@ class Assignment:
     state: dict[int, Any]
 
 
-def deploy(plan: Plan) -> list[list[Deployment]]:
+def compile_plan(plan: Plan) -> list[list[Deployment]]:
     """Compile all fragments, several at a time: per program, one deployment per replica that runs apart."""
     replicas = {program.fragment.name: program.replicas for program in plan.programs}
     wanted: dict[tuple[int, Site], None] = {}
@@ -39,7 +39,7 @@ def deploy(plan: Plan) -> list[list[Deployment]]:
     def build(item: tuple[int, Site]) -> Deployment:
         index, where = item
         schedule = optimize(plan.programs[index], replicas, where.unroll)
-        return Deployment(schedule, where, compile_schedule(schedule, where))
+        return deploy(schedule, where)
 
     with ThreadPoolExecutor(max_workers=4, thread_name_prefix="fragmenta-compile") as pool:
         built = dict(zip(wanted, pool.map(build, wanted), strict=True))
@@ -84,9 +84,10 @@ def collect(plan: Plan, states: Sequence[tuple[Program, dict[int, Any]]], initia
         axis = program.axes.get(plan.graph.state_inputs[i].id)
         if program.replicas > 1 and axis is not None:
             parts = [jax.device_put(leaf, jax.devices()[0]) for owner, leaf in holders if owner is program]
-            leaves[i] = jnp.concatenate(parts, axis)
+            leaf = jnp.concatenate(parts, axis)
         else:
-            leaves[i] = jax.device_put(holders[0][1], jax.devices()[0])
+            leaf = jax.device_put(holders[0][1], jax.devices()[0])
+        leaves[i] = from_raw(leaf, plan.graph.state_inputs[i].dtype)
     return leaves
 
 
@@ -106,7 +107,7 @@ def _initial(program: Program, deployment: Deployment, replica: int, state: Sequ
     for i in program.state:
         value = program.graph.state_inputs[i]
         axis = program.axes.get(value.id)
-        leaf = state[i]
+        leaf = to_raw(state[i])
         if program.replicas > 1 and axis is not None:
             leaf = jnp.split(leaf, program.replicas, axis)[replica]
         place = deployment.site.sharding(value, axis if program.together else None)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any
 
-from fragmenta.coordinator.dispatch import assign, collect, deploy
+from fragmenta.coordinator.dispatch import assign, collect, compile_plan
 from fragmenta.graph import Plan
 from fragmenta.worker.channels.memory import ClosedError, MemoryChannel
 from fragmenta.worker.execute import DeadlineError, Worker
@@ -36,7 +36,7 @@ class LocalEngine:
         self._channels: list[MemoryChannel] = []
         self._failure: tuple[Worker, BaseException] | None = None
         self._lock = threading.Lock()
-        assignments = assign(plan, deploy(plan), self._initial, self._channel)
+        assignments = assign(plan, compile_plan(plan), self._initial, self._channel)
         self._workers = [Worker(a.deployment, a.replica, a.ports, a.state, deadline) for a in assignments]
         self._reports = [self._channel(REPORTS_AHEAD) for _ in self._workers]
         self._threads: list[threading.Thread] = []

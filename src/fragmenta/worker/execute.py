@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from fragmenta.graph import Interface, Operator
-from fragmenta.worker.backends.xla import Site, abstract, empty
+from fragmenta.worker.backends.xla import Site, compile_schedule, hold
 from fragmenta.worker.channels.memory import Channel
 from fragmenta.worker.steps import Key, Put, Rounds, Schedule, Segment, Step, Take
 
@@ -28,6 +29,14 @@ class Deployment:
     schedule: Schedule
     site: Site
     compiled: dict[int, Callable[..., Any]]
+    held: dict[Key, jax.ShapeDtypeStruct]
+    """Shape, type and place of every value, as the worker holds it."""
+
+
+def deploy(schedule: Schedule, site: Site) -> Deployment:
+    """Compile a schedule for a site; nothing is left to compile or to look up at run time."""
+    held = {key: hold(schedule, site, key) for key in schedule.shapes}
+    return Deployment(schedule, site, compile_schedule(schedule, site, held), held)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,8 +95,8 @@ class Worker:
             if isinstance(step, Segment):
                 started = time.monotonic()
                 results = self.deployment.compiled[id(step)](*[known[key] for key in step.inputs])
-                if watched:
-                    jax.block_until_ready(results)
+                if watched and results:
+                    results[0].block_until_ready()  # all results of one program are ready at once
                     busy += time.monotonic() - started
                 known.update(zip(step.outputs, results, strict=True))
             elif isinstance(step, Put):
@@ -100,15 +109,15 @@ class Worker:
 
     def _rounds(self, rounds: Rounds, watched: bool) -> float:
         known, busy = self._known, 0.0
-        schedule, site = self.deployment.schedule, self.deployment.site
+        held = self.deployment.held
         if rounds.counter not in self._counters:
-            place = abstract(schedule, site, rounds.counter).sharding
+            place = held[rounds.counter].sharding
             self._counters[rounds.counter] = [jax.device_put(np.int32(i), place) for i in range(rounds.length)]
         counters = self._counters[rounds.counter]
         for start, param, _, _ in rounds.carried:
             known[param] = known[start]
         for buffer in rounds.buffers:
-            known[buffer] = empty(schedule, site, buffer)
+            known[buffer] = jnp.zeros(held[buffer].shape, held[buffer].dtype, device=held[buffer].sharding)
         for counter in reversed(counters) if rounds.reverse else counters:
             known[rounds.counter] = counter
             busy += self._run(rounds.body, watched)
@@ -136,7 +145,7 @@ class Worker:
                 value = channel.recv(self.deadline)
             except TimeoutError:
                 raise self._late(interface, f"get it from {_peer(interface.producer, i, channels)}") from None
-            place = abstract(self.deployment.schedule, self.deployment.site, key).sharding
+            place = self.deployment.held[key].sharding
             self._known[key] = value if value.sharding == place else jax.device_put(value, place)
 
     def _late(self, interface: Interface, what: str) -> DeadlineError:

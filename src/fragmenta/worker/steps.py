@@ -117,13 +117,19 @@ def writes(item: Item | Step) -> set[Key]:
 def join_operations(items: Sequence[Item], live: set[Key], donatable: set[Key]) -> tuple[Step, ...]:
     """Join neighbouring operations; keep of each segment only what is read later or `live` at the end."""
     groups: list[list[Operation] | Put | Take | Rounds] = []
+    pending: list[Operation] = []
     for item in items:
-        if not isinstance(item, Operation):
-            groups.append(item)
-        elif groups and isinstance(groups[-1], list):
-            groups[-1].append(item)
-        else:
-            groups.append([item])
+        if isinstance(item, Operation):
+            pending.append(item)
+            continue
+        made = {key for op in pending for key in op.outputs}
+        # Glue that nobody waits for goes into a later segment: a call costs more than it does. Stages do not wait.
+        if pending and (made & reads(item) or any(op.label for op in pending)):
+            groups.append(pending)
+            pending = []
+        groups.append(item)
+    if pending:
+        groups.append(pending)
     steps: list[Step] = []
     wanted = set(live)
     for group in reversed(groups):

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
-from fragmenta.coordinator.jaxprs import blank
+from fragmenta.coordinator.jaxprs import key_dtype
 from fragmenta.errors import ConfigError, unknown
 from fragmenta.graph import Value
 from fragmenta.stage import ENVS
@@ -78,55 +78,57 @@ def device_name(device: jax.Device) -> str:
     return f"{device.platform}:{device.id}"
 
 
-def compile_schedule(schedule: Schedule, where: Site) -> dict[int, Callable]:
-    """Every segment of a schedule compiled, by its `id`; nothing is left to compile at run time."""
-    axes = schedule.program.axes if where.together > 1 else {}
+def compile_schedule(schedule: Schedule, where: Site, held: dict[Key, jax.ShapeDtypeStruct]) -> dict[int, Callable]:
+    """Every segment of a schedule compiled, by its `id`."""
     compiled: dict[int, Callable] = {}
-
-    def axis_of(key: Key) -> int | None:
-        return axes.get(key) if isinstance(key, int) else None
 
     def visit(steps: tuple[Step, ...]) -> None:
         for step in steps:
             if isinstance(step, Rounds):
                 visit(step.body)
             elif isinstance(step, Segment):
-                compiled[id(step)] = _compile(step, schedule, where, axis_of)
+                compiled[id(step)] = _compile(step, schedule, where, held)
 
     visit(schedule.steps)
     return compiled
 
 
-def abstract(schedule: Schedule, where: Site, key: Key) -> jax.ShapeDtypeStruct:
-    """Shape, type and place of a value as a worker holds it."""
-    value = whole(schedule, where, key)
-    axis = schedule.program.axes.get(key) if where.together > 1 and isinstance(key, int) else None
-    return jax.ShapeDtypeStruct(value.shape, value.dtype, sharding=where.sharding(value, axis))
-
-
-def whole(schedule: Schedule, where: Site, key: Key) -> Value:
-    """A value with the parts of all replicas that run together."""
-    value = schedule.shapes[key]
-    axis = schedule.program.axes.get(key) if where.together > 1 and isinstance(key, int) else None
-    if axis is None:
-        return value
+def hold(schedule: Schedule, where: Site, key: Key) -> jax.ShapeDtypeStruct:
+    """Shape, type and place of a value as a worker holds it: raw, with the parts of all replicas that run together."""
+    value, axis = schedule.shapes[key], _axis(schedule, where, key)
     shape = list(value.shape)
-    shape[axis] *= where.together
-    return dataclasses.replace(value, shape=tuple(shape))
+    if axis is not None:
+        shape[axis] *= where.together
+    raw = jax.eval_shape(to_raw, jax.ShapeDtypeStruct(tuple(shape), value.dtype))
+    return jax.ShapeDtypeStruct(raw.shape, raw.dtype, sharding=where.sharding(value, axis))
 
 
-def empty(schedule: Schedule, where: Site, key: Key) -> jax.Array:
-    """A buffer for a value, content undefined."""
-    target = abstract(schedule, where, key)
-    return jax.device_put(blank(target.shape, target.dtype), target.sharding)
+def to_raw(array: Any) -> Any:
+    """An array as workers hold it: PRNG keys as plain numbers, which JAX passes to compiled programs much faster."""
+    return jax.random.key_data(array) if key_dtype(array.dtype) else array
 
 
-def _compile(segment: Segment, schedule: Schedule, where: Site, axis_of: Callable[[Key], int | None]) -> Callable:
-    function = where.spmd(segment, [axis_of(k) for k in segment.inputs], [axis_of(k) for k in segment.outputs])
-    arguments = [abstract(schedule, where, key) for key in segment.inputs]
-    placed = tuple(abstract(schedule, where, key).sharding for key in segment.outputs)
-    jitted = jax.jit(function, donate_argnums=segment.donated, out_shardings=placed)
-    return jitted.lower(*arguments).compile()
+def from_raw(array: Any, dtype: Any) -> Any:
+    """The inverse of `to_raw`, given the type that the algorithm knows."""
+    return jax.random.wrap_key_data(array) if key_dtype(dtype) else array
+
+
+def _compile(
+    segment: Segment, schedule: Schedule, where: Site, held: dict[Key, jax.ShapeDtypeStruct]
+) -> Callable:
+    def raw(*arrays: jax.Array) -> tuple[jax.Array, ...]:
+        types = (schedule.shapes[key].dtype for key in segment.inputs)
+        return tuple(map(to_raw, segment(*map(from_raw, arrays, types))))
+
+    inputs, outputs = ([_axis(schedule, where, key) for key in keys] for keys in (segment.inputs, segment.outputs))
+    placed = tuple(held[key].sharding for key in segment.outputs)
+    jitted = jax.jit(where.spmd(raw, inputs, outputs), donate_argnums=segment.donated, out_shardings=placed)
+    return jitted.lower(*(held[key] for key in segment.inputs)).compile()
+
+
+def _axis(schedule: Schedule, where: Site, key: Key) -> int | None:
+    """The dimension along which replicas that run together hold parts of a value."""
+    return schedule.program.axes.get(key) if where.together > 1 and isinstance(key, int) else None
 
 
 def _spec(axis: int | None) -> PartitionSpec:
