@@ -1,10 +1,16 @@
 """Networks that algorithms share, in flax linen."""
 
+import functools
 from collections.abc import Sequence
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+
+from fragmenta.mlp_kernel import Layers, fits, mlp
+
+KERNEL_ROWS = 1_024
+"""From so many rows on, a GPU computes the whole network in one kernel: below, starting it costs more than it saves."""
 
 
 class MLP(nn.Module):
@@ -18,9 +24,30 @@ class MLP(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         """The outputs for a batch of any leading shape."""
-        for width in self.hidden:
-            x = nn.tanh(self._dense(width, 2**0.5)(x))
-        return self._dense(self.outputs, self.output_scale)(x).astype(jnp.float32)
+        widths = (x.shape[-1], *self.hidden, self.outputs)
+        scales = [2**0.5] * len(self.hidden) + [self.output_scale]
+        layers = tuple(
+            (
+                self.param(f"kernel_{i}", nn.initializers.orthogonal(scale), (widths[i], widths[i + 1])),
+                self.param(f"bias_{i}", nn.initializers.zeros, (widths[i + 1],)),
+            )
+            for i, scale in enumerate(scales)
+        )
+        plain = functools.partial(_layer_by_layer, compute=self.compute)
+        rows = x.reshape(-1, widths[0])
+        if rows.shape[0] >= KERNEL_ROWS and fits(rows.shape[0], widths):
+            fused = functools.partial(mlp, compute=self.compute, interpret=False)
+            outputs = jax.lax.platform_dependent(layers, rows, cuda=fused, default=plain)
+        else:
+            outputs = plain(layers, rows)
+        return outputs.reshape(*x.shape[:-1], self.outputs)
 
-    def _dense(self, width: int, scale: float) -> nn.Dense:
-        return nn.Dense(width, kernel_init=nn.initializers.orthogonal(scale), dtype=jnp.dtype(self.compute))
+
+def _layer_by_layer(layers: Layers, x: jax.Array, compute: str) -> jax.Array:
+    dtype = jnp.dtype(compute)
+    x = x.astype(dtype)
+    for i, (kernel, bias) in enumerate(layers):
+        x = x @ kernel.astype(dtype) + bias.astype(dtype)
+        if i < len(layers) - 1:
+            x = jnp.tanh(x)
+    return x.astype(jnp.float32)

@@ -1,9 +1,12 @@
 """Pieces of mathematics that algorithms share: action distributions, advantages, keys per environment."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+
+from fragmenta.envs import Transition
 
 
 class Categorical(NamedTuple):
@@ -49,19 +52,14 @@ class Normal(NamedTuple):
 
 
 def generalized_advantage(
-    reward: jax.Array,
-    value: jax.Array,
-    next_value: jax.Array,
-    terminated: jax.Array,
-    done: jax.Array,
-    gamma: float,
-    gae_lambda: float,
+    trajectory: Transition, value: jax.Array, next_value: jax.Array, gamma: float, gae_lambda: float
 ) -> jax.Array:
     """Generalised advantage estimates over the leading (time) axis.
 
     `next_value` is the value of the observation before any reset, so a truncated step still bootstraps.
     """
-    delta = reward + gamma * next_value * (1.0 - terminated) - value
+    delta = trajectory.reward + gamma * next_value * (1.0 - trajectory.terminated) - value
+    done = trajectory.terminated | trajectory.truncated
     decay = gamma * gae_lambda * (1.0 - done)
 
     def backwards(carry: jax.Array, x: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
@@ -69,8 +67,31 @@ def generalized_advantage(
         carry = delta + decay * carry
         return carry, carry
 
-    _, advantage = jax.lax.scan(backwards, jnp.zeros_like(reward[0]), (delta, decay), reverse=True)
+    _, advantage = jax.lax.scan(backwards, jnp.zeros_like(delta[0]), (delta, decay), reverse=True, unroll=16)
     return advantage
+
+
+def next_values(
+    value_of: Callable[[jax.Array], jax.Array], value: jax.Array, trajectory: Transition, max_steps: int
+) -> jax.Array:
+    """The value after every step, before any reset, where the episode did not terminate.
+
+    That is the next step's value, but for the last step and where an episode was cut off. An environment that cuts
+    off after `max_steps` does so rarely, so only those steps' next observations are valued, not all.
+    """
+    next_observation, truncated, horizon = trajectory.next_observation, trajectory.truncated, value.shape[0]
+    cuts = 1 + (horizon - 1) // max_steps
+    if cuts > 4:
+        return value_of(next_observation)
+    following = jnp.concatenate([value[1:], value_of(next_observation[-1:])])
+    for _ in range(cuts):
+        first = jnp.argmax(truncated, axis=0)[None]
+        rows = first.reshape(first.shape + (1,) * (next_observation.ndim - 2))
+        cut_off = value_of(jnp.take_along_axis(next_observation, rows, axis=0))
+        here = truncated & (jnp.arange(horizon)[:, None] == first)
+        following = jnp.where(here, cut_off, following)
+        truncated = truncated & ~here
+    return following
 
 
 def permutation(key: jax.Array, length: int) -> jax.Array:

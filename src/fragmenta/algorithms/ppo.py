@@ -1,6 +1,7 @@
 """Proximal policy optimization (Schulman et al., 2017), for discrete and continuous actions."""
 
 import dataclasses
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -11,7 +12,16 @@ from fragmenta.algorithms.base import Algorithm
 from fragmenta.envs import Discrete, Environment, Transition, World
 from fragmenta.errors import ConfigError
 from fragmenta.nn import MLP
-from fragmenta.rl import Categorical, Normal, fold_each, generalized_advantage, keys_by_index, permutation, split_each
+from fragmenta.rl import (
+    Categorical,
+    Normal,
+    fold_each,
+    generalized_advantage,
+    keys_by_index,
+    next_values,
+    permutation,
+    split_each,
+)
 from fragmenta.stage import all_mean, all_sum, stage
 
 
@@ -23,7 +33,7 @@ class Learner(NamedTuple):
 
 
 class State(NamedTuple):
-    """Everything that one iteration hands to the next."""
+    """What one iteration hands to the next."""
 
     world: World
     learner: Learner
@@ -73,29 +83,29 @@ class PPO(Algorithm):
     def validate(self, env: Environment) -> None:
         super().validate(env)
         if self.minibatches < 1 or self.horizon < 1 or self.horizon % self.minibatches:
-            raise ConfigError(
-                f"horizon {self.horizon} does not divide into {self.minibatches} minibatches: "
-                f"choose a horizon that is a multiple of minibatches"
-            )
+            wrong = f"horizon {self.horizon} does not divide into {self.minibatches} minibatches"
+            raise ConfigError(f"{wrong}: choose a horizon that is a multiple of minibatches")
         if self.compute not in ("float32", "bfloat16"):
-            raise ConfigError(f"compute is '{self.compute}': it must be float32 or bfloat16")
+            raise ConfigError(f"compute is '{self.compute}': choose float32 or bfloat16")
 
     def init(self, env: Environment, key: jax.Array) -> State:
         world_key, train_key, policy_key, value_key = jax.random.split(key, 4)
         world = env.reset(keys_by_index(world_key, self.num_envs))
-        params = {
-            "policy": self._policy_net(env).init(policy_key, world.observation),
-            "value": self._value_net().init(value_key, world.observation),
-        }
+        params: dict[str, Any] = {"policy": self._policy_net(env).init(policy_key, world.observation)}
+        params["value"] = self._value_net().init(value_key, world.observation)
         if not isinstance(env.action_space, Discrete):
             params["log_std"] = jnp.zeros(env.action_space.shape)
-        return State(world, Learner(params, self._optimizer().init(params)), keys_by_index(train_key, self.num_envs))
+        learner = Learner(params, self._optimizer().init(params))
+        return State(world, learner, keys_by_index(train_key, self.num_envs))
 
     def iterate(self, env: Environment, state: State) -> tuple[State, dict[str, jax.Array]]:
         keys, act_keys, learn_keys = split_each(state.keys, 3)
 
+        # Cast once, not at every step; actors elsewhere get the smaller copy.
+        policy = jax.tree.map(lambda x: x.astype(self.compute), state.learner.params)
+
         def tick(world: World, time: jax.Array) -> tuple[World, tuple[Transition, jax.Array]]:
-            action, log_prob = self.act(env, state.learner.params, world.observation, fold_each(act_keys, time))
+            action, log_prob = self.act(env, policy, world.observation, fold_each(act_keys, time))
             world, transition = env.step(world, action)
             return world, (transition, log_prob)
 
@@ -107,9 +117,7 @@ class PPO(Algorithm):
         return State(world, learner, keys), metrics
 
     @stage
-    def act(
-        self, env: Environment, params: Any, observation: jax.Array, keys: jax.Array
-    ) -> tuple[jax.Array, jax.Array]:
+    def act(self, env: Environment, params: Any, observation: jax.Array, keys: jax.Array) -> tuple[Any, Any]:
         """Draw an action for every observation, with its log-probability."""
         policy = self._policy(env, params, observation)
         action = policy.sample(keys)
@@ -121,17 +129,15 @@ class PPO(Algorithm):
     ) -> tuple[Learner, dict[str, jax.Array]]:
         """Improve policy and value on one iteration's steps."""
         value = self._value(learner.params, trajectory.observation)
-        next_value = self._value(learner.params, trajectory.next_observation)
-        done = trajectory.terminated | trajectory.truncated
-        advantage = generalized_advantage(
-            trajectory.reward, value, next_value, trajectory.terminated, done, self.gamma, self.gae_lambda
-        )
+        next_value = next_values(partial(self._value, learner.params), value, trajectory, env.max_steps)
+        advantage = generalized_advantage(trajectory, value, next_value, self.gamma, self.gae_lambda)
         samples = Sample(trajectory.observation, trajectory.action, log_prob, advantage, value)
 
         def epoch(learner: Learner, index: jax.Array) -> tuple[Learner, dict[str, jax.Array]]:
-            return jax.lax.scan(minibatch, learner, self._minibatches(samples, fold_each(keys, index)))
+            return jax.lax.scan(minibatch, learner, self._minibatches(log_prob.shape, fold_each(keys, index)))
 
-        def minibatch(learner: Learner, batch: Sample) -> tuple[Learner, dict[str, jax.Array]]:
+        def minibatch(learner: Learner, rows: jax.Array) -> tuple[Learner, dict[str, jax.Array]]:
+            batch = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[rows], samples)
             gradients, losses = self.gradient(env, learner.params, batch)
             return self.apply(learner, gradients), losses
 
@@ -141,9 +147,8 @@ class PPO(Algorithm):
     @stage
     def gradient(self, env: Environment, params: Any, batch: Sample) -> tuple[Any, dict[str, jax.Array]]:
         """The gradient of the loss on one minibatch."""
-        mean = all_mean(jnp.mean(batch.advantage))
-        deviation = jnp.sqrt(all_mean(jnp.mean((batch.advantage - mean) ** 2)))
-        advantage = (batch.advantage - mean) / (deviation + 1e-8)
+        mean, square = all_mean((jnp.mean(batch.advantage), jnp.mean(batch.advantage**2)))
+        advantage = (batch.advantage - mean) / (jnp.sqrt(jnp.maximum(square - mean**2, 0.0)) + 1e-8)
 
         def loss(params: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
             policy = self._policy(env, params, batch.observation)
@@ -172,29 +177,28 @@ class PPO(Algorithm):
         updates, optimizer = self._optimizer().update(gradients, learner.optimizer, learner.params)
         return Learner(optax.apply_updates(learner.params, updates), optimizer)
 
-    def _minibatches(self, samples: Sample, keys: jax.Array) -> Sample:
-        """Permute each environment's steps by its own key; minibatch i is the i-th slice of every environment."""
-        horizon, num_envs = samples.advantage.shape
+    def _minibatches(self, shape: tuple[int, ...], keys: jax.Array) -> jax.Array:
+        """Permute each environment's steps by its own key; row i has minibatch i, a slice of every environment."""
+        horizon, num_envs = shape
         order = jax.vmap(lambda key: permutation(key, horizon), out_axes=1)(keys)
-        rows = (order * num_envs + jnp.arange(num_envs)).reshape(self.minibatches, -1)
-        return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[rows], samples)
+        return (order * num_envs + jnp.arange(num_envs)).reshape(self.minibatches, -1)
 
     def _optimizer(self) -> optax.GradientTransformation:
         updates = -(-self.total_steps // self.steps_per_iteration) * self.epochs * self.minibatches
         rate = optax.linear_schedule(self.learning_rate, 0.0, updates) if self.anneal else self.learning_rate
-        return optax.chain(optax.clip_by_global_norm(self.max_grad_norm), optax.adam(rate, eps=1e-5))
+        return optax.flatten(optax.chain(optax.clip_by_global_norm(self.max_grad_norm), optax.adam(rate, eps=1e-5)))
 
     def _policy(self, env: Environment, params: Any, observation: jax.Array) -> Categorical | Normal:
-        outputs = self._policy_net(env).apply(params["policy"], observation)
+        outputs: Any = self._policy_net(env).apply(params["policy"], observation)
         return Categorical(outputs) if isinstance(env.action_space, Discrete) else Normal(outputs, params["log_std"])
 
     def _policy_net(self, env: Environment) -> MLP:
         space = env.action_space
-        outputs = space.n if isinstance(space, Discrete) else space.shape[0]
-        return MLP(self.hidden, outputs, 0.01, self.compute)
+        return MLP(self.hidden, space.n if isinstance(space, Discrete) else space.shape[0], 0.01, self.compute)
 
     def _value(self, params: Any, observation: jax.Array) -> jax.Array:
-        return self._value_net().apply(params["value"], observation)[..., 0]
+        outputs: Any = self._value_net().apply(params["value"], observation)
+        return outputs[..., 0]
 
     def _value_net(self) -> MLP:
         return MLP(self.hidden, 1, 1.0, self.compute)

@@ -105,7 +105,8 @@ class _Solver:
         (other,) = made_of
         view = self.views[other]
         inputs = [v for v in node.inputs if self.fragments[v.id]]
-        if view.replicas > 1 and any(view.spread[v.id] == Spread.PARTIAL and v.id not in view.marked for v in node.outputs):
+        differs = [v for v in node.outputs if view.spread.get(v.id) == Spread.PARTIAL and v.id not in view.marked]
+        if view.replicas > 1 and differs:
             return fragment
         smaller = sum(v.bytes for v in node.outputs) <= sum(v.bytes for v in inputs)
         return other if smaller and not all(fragment in self.of(v) for v in inputs) else fragment

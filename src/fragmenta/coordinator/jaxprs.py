@@ -12,6 +12,8 @@ from jax.extend.core import ClosedJaxpr, Literal, Var, jaxpr_as_fun
 
 from fragmenta.stage import MARK_PREFIX, STAGE_PREFIX, mark_p
 
+CALLS = ("jit", "pjit", "closed_call", "core_call", "checkpoint", "custom_jvp_call", "custom_vjp_call")
+"""Primitives that only call the jaxpr inside them, with the same arguments."""
 Equation = Any
 Jaxpr = Any
 
@@ -56,10 +58,9 @@ def inner_jaxprs(equation: Equation) -> Iterator[Any]:
 
 def called_jaxpr(equation: Equation) -> Any | None:
     """The jaxpr that an equation merely calls (jit, remat, custom derivatives), or None."""
-    if equation.primitive.name in ("scan", "while", "cond"):
+    if equation.primitive.name not in CALLS:
         return None
-    inner = list(inner_jaxprs(equation))
-    return inner[0] if len(inner) == 1 and len(open_jaxpr(inner[0])[0].invars) == len(equation.invars) else None
+    return next(inner_jaxprs(equation))
 
 
 def scan_parts(equation: Equation) -> ScanParts:
@@ -106,7 +107,7 @@ def as_function(jaxpr: Jaxpr, equation: Equation) -> tuple[list[Any], list[Any],
 
     Arguments that a called function ignores are left out, so that nobody sends them.
     """
-    inputs = list(dict.fromkeys(atom for atom in equation.invars if isinstance(atom, Var)))
+    inputs: list[Any] = list(dict.fromkeys(atom for atom in equation.invars if isinstance(atom, Var)))
     outputs = [variable for variable in equation.outvars if not is_dropped(variable)]
     debug_info = jaxpr.debug_info._replace(arg_names=None, result_paths=None)
     single = type(jaxpr)([], inputs, outputs, [equation], equation.effects, debug_info)
@@ -173,4 +174,4 @@ def result_names(jaxpr: Any) -> tuple[str, ...]:
 
 def key_dtype(dtype: Any) -> bool:
     """Whether arrays of this type hold PRNG keys."""
-    return jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key)
+    return jnp.issubdtype(dtype, jax.dtypes.prng_key)

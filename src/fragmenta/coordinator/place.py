@@ -86,7 +86,7 @@ def _open(graph: Graph, placed: frozenset[str]) -> Graph:
         for call in calls:
             for name in set(call.inner) & placed:
                 if call.stage in placed:
-                    raise ConfigError(f"stages '{call.stage}' and '{name}' within it are both placed: place one of them")
+                    raise ConfigError(f"stages '{call.stage}' and '{name}' within it are both placed: place one")
         if not missing:
             return graph
         for name, node in missing.items():

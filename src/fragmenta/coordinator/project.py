@@ -69,7 +69,7 @@ def _project(placement: Placement, policy: str, together: set[str]) -> Plan:
             axes=its_view.axes,
             together=its_view.together,
         )
-        _check_replicas_agree(program, its_view, graph.names)
+        _check_replicas_agree(program, its_view)
         programs.append(program)
     return Plan(policy, graph, tuple(programs), tuple(cutter.interfaces))
 
@@ -94,9 +94,9 @@ class _Cutter:
             if isinstance(node, Loop):
                 self._loop(node, programs, times)
             else:
-                for name, view in self.views.items():
+                for name, its_view in self.views.items():
                     if self._runs(node, name):
-                        twin = view.nodes[node.id]
+                        twin = its_view.nodes[node.id]
                         assert isinstance(twin, (Glue, Call))
                         programs[name].append(Run(twin))
             for value in node.outputs:
@@ -111,12 +111,12 @@ class _Cutter:
 
     def _loop(self, loop: Loop, programs: dict[str, list[Instruction]], times: int) -> None:
         bodies = self.block(loop.body, loop.carry_params, times * loop.length)
-        for name, view in self.views.items():
+        for name, its_view in self.views.items():
             carries = tuple(i for i, v in enumerate(loop.carry_params) if self.makes(v, name))
             stacked = tuple(i for i, v in enumerate(loop.stacked) if self.makes(v, name))
             sequences = tuple(i for i, v in enumerate(loop.slice_params) if self.has(v, name))
             if bodies[name] or carries or stacked:
-                twin = view.nodes[loop.id]
+                twin = its_view.nodes[loop.id]
                 assert isinstance(twin, Loop)
                 programs[name].append(Repeat(twin, tuple(bodies[name]), carries, sequences, stacked))
 
@@ -138,9 +138,7 @@ class _Cutter:
         return Interface(value, name, producer, consumer, operator, axis, reduction, times, copies)
 
 
-def _operator(
-    value: Value, name: str, axis: int | None, source: View, target: View
-) -> tuple[Operator, str | None]:
+def _operator(value: Value, name: str, axis: int | None, source: View, target: View) -> tuple[Operator, str | None]:
     """The table of design: producer's and consumer's replicas and the value's dimension give the operator."""
     if source.replicas == 1:
         if target.replicas == 1:
@@ -161,18 +159,18 @@ def _operator(
     )
 
 
-def _check_replicas_agree(program: Program, view: View, names: dict[int, str]) -> None:
+def _check_replicas_agree(program: Program, its_view: View) -> None:
     """State that replicas keep, and metrics that they report, must be shared or split by environment."""
     if program.fragment.replicas == 1:
         return
     graph = program.graph
     for i in program.state:
         before, after = graph.state_inputs[i], graph.state_outputs[i]
-        if view.spread[after.id] != view.spread[before.id] and view.spread[after.id] != Spread.SHARED:
-            raise _differs(after, graph.state_names[i], view, "is kept by")
+        if its_view.spread[after.id] != its_view.spread[before.id] and its_view.spread[after.id] != Spread.SHARED:
+            raise _differs(after, graph.state_names[i], its_view, "is kept by")
     for i in program.metrics:
-        if view.spread[graph.metrics[i].id] != Spread.SHARED:
-            raise _differs(graph.metrics[i], graph.metric_names[i], view, "is a metric of")
+        if its_view.spread[graph.metrics[i].id] != Spread.SHARED:
+            raise _differs(graph.metrics[i], graph.metric_names[i], its_view, "is a metric of")
 
 
 def _differs(value: Value, name: str, view: View, how: str) -> _DiffersError:
@@ -182,4 +180,3 @@ def _differs(value: Value, name: str, view: View, how: str) -> _DiffersError:
         f"'{name}' {value} {how} fragment '{fragment.name}', but its {fragment.replicas} replicas would each have "
         f"another one: wrap it in all_mean or all_sum, or keep one entry per environment",
     )
-

@@ -1,4 +1,4 @@
-"""Where values come from: which fragments' stages a value is made of, and so which fragment a piece of state belongs to."""
+"""Where values come from: whose stages a value is made of, and so whose a piece of state is."""
 
 import dataclasses
 

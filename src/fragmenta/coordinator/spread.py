@@ -6,7 +6,7 @@ dimension that differs is where the environments are. It answers "something else
 
 import enum
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -103,10 +103,8 @@ def _operation(wide: Any, narrow: Any, axis: int | None, a: Shape, b: Shape, inp
     if axis is None:
         return Spread.PARTIAL
     mixes = _MIXING.get(wide.primitive.name)
-    operands = [
-        (env_axis(_shape(x), _shape(y)), _shape(x)) for x, y in zip(wide.invars, narrow.invars, strict=True)
-    ]
-    if mixes and any(at is not None and mixes(wide, at, shape, axis, a) for at, shape in operands):
+    operands = [(env_axis(_shape(x), _shape(y)), _shape(x)) for x, y in zip(wide.invars, narrow.invars, strict=True)]
+    if mixes and any(at is not None and mixes(_Case(wide.params, at, shape, axis, a)) for at, shape in operands):
         return Spread.PARTIAL
     return Spread.SPLIT
 
@@ -152,40 +150,53 @@ def _shape(atom: Any) -> Shape:
     return tuple(atom.aval.shape)
 
 
-Mixes = Callable[[Any, int, Shape, int, Shape], bool]
-"""Whether an equation moves data between environments: equation, operand's axis and shape, result's axis and shape."""
+class _Case(NamedTuple):
+    """An equation with one operand and one result that have environments: where, and the shapes."""
+
+    params: Any
+    at: int
+    shape: Shape
+    result_at: int
+    result_shape: Shape
+
+
+Mixes = Callable[[_Case], bool]
+"""Whether an equation moves data between environments."""
 
 
 def _along(parameter: str) -> Mixes:
-    def mixes(equation: Any, at: int, shape: Shape, axis: int, result: Shape) -> bool:
-        dimensions = equation.params[parameter]
-        return at in dimensions if isinstance(dimensions, (tuple, list)) else at == dimensions
+    def mixes(case: _Case) -> bool:
+        dimensions = case.params[parameter]
+        return case.at in dimensions if isinstance(dimensions, (tuple, list)) else case.at == dimensions
 
     return mixes
 
 
-def _reshapes(equation: Any, at: int, shape: Shape, axis: int, result: Shape) -> bool:
+def _reshapes(case: _Case) -> bool:
     # Parts stay contiguous only if as many elements precede the environments as before.
-    return int(np.prod(shape[:at])) != int(np.prod(result[:axis]))
+    return int(np.prod(case.shape[: case.at])) != int(np.prod(case.result_shape[: case.result_at]))
 
 
-def _slices(equation: Any, at: int, shape: Shape, axis: int, result: Shape) -> bool:
-    sizes = equation.params.get("slice_sizes")
-    return sizes[at] != shape[at] if sizes is not None and len(sizes) == len(shape) else shape[at] != result[axis]
+def _slices(case: _Case) -> bool:
+    sizes = case.params.get("slice_sizes")
+    if sizes is not None and len(sizes) == len(case.shape):
+        return sizes[case.at] != case.shape[case.at]
+    return case.shape[case.at] != case.result_shape[case.result_at]
 
 
-def _gathers(equation: Any, at: int, shape: Shape, axis: int, result: Shape) -> bool:
-    numbers, sizes = equation.params["dimension_numbers"], equation.params["slice_sizes"]
-    return len(sizes) == len(shape) and at in numbers.start_index_map and at not in numbers.operand_batching_dims
+def _gathers(case: _Case) -> bool:
+    numbers = case.params["dimension_numbers"]
+    indexed = case.at in numbers.start_index_map and case.at not in numbers.operand_batching_dims
+    return indexed and len(case.params["slice_sizes"]) == len(case.shape)
 
 
-def _scatters(equation: Any, at: int, shape: Shape, axis: int, result: Shape) -> bool:
-    numbers = equation.params["dimension_numbers"]
-    indexed = numbers.scatter_dims_to_operand_dims
-    return shape == result and at in indexed and at not in numbers.operand_batching_dims
+def _scatters(case: _Case) -> bool:
+    numbers = case.params["dimension_numbers"]
+    indexed = case.at in numbers.scatter_dims_to_operand_dims and case.at not in numbers.operand_batching_dims
+    return indexed and case.shape == case.result_shape
 
 
-def _always(*_: Any) -> bool:
+def _always(_: _Case) -> bool:
     return True
 
 
@@ -202,5 +213,5 @@ _MIXING: dict[str, Mixes] = {
     "gather": _gathers,
     **{name: _along("axis") for name in ("cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp")},
     **{f"scatter{suffix}": _scatters for suffix in ("", "-add", "-mul", "-min", "-max")},
-    **{name: _always for name in ("pad", "fft", "conv_general_dilated", "reduce_window", "triangular_solve", "top_k")},
+    **dict.fromkeys(("pad", "fft", "conv_general_dilated", "reduce_window", "triangular_solve", "top_k"), _always),
 }

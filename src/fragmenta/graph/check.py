@@ -40,9 +40,7 @@ def check_plan(plan: Plan) -> None:
     assert set(ran.values()) <= {1}, "a stage runs in two fragments"
     kept = {i for program in plan.programs for i in program.state}
     changed = {
-        i
-        for i, (a, b) in enumerate(zip(plan.graph.state_inputs, plan.graph.state_outputs, strict=True))
-        if a is not b
+        i for i, (a, b) in enumerate(zip(plan.graph.state_inputs, plan.graph.state_outputs, strict=True)) if a is not b
     }
     assert changed <= kept, f"nobody keeps {[plan.graph.state_names[i] for i in changed - kept]}"
     reported = [i for program in plan.programs for i in program.metrics]
@@ -103,7 +101,7 @@ def _crossings(instructions: Iterable[Instruction], kind: type) -> Iterator:
     for instruction in instructions:
         if isinstance(instruction, Repeat):
             yield from _crossings(instruction.body, kind)
-        elif isinstance(instruction, kind):
+        elif isinstance(instruction, (Send, Recv)) and isinstance(instruction, kind):
             yield instruction.interface
 
 
@@ -113,4 +111,3 @@ def _runs(instructions: Iterable[Instruction]) -> Iterator[Run]:
             yield from _runs(instruction.body)
         elif isinstance(instruction, Run):
             yield instruction
-

@@ -1,8 +1,8 @@
 """What a fragment runs: its own part of the graph, with the values that it sends and receives.
 
-    plan        ::= one program per fragment
-    program     ::= instructions
-    instruction ::= Run (a node) | Send | Recv | Repeat (a loop over instructions)
+plan        ::= one program per fragment
+program     ::= instructions
+instruction ::= Run (a node) | Send | Recv | Repeat (a loop over instructions)
 """
 
 import dataclasses
@@ -127,4 +127,3 @@ class Plan:
         from fragmenta.graph.show import show_plan
 
         return show_plan(self)
-

@@ -79,8 +79,8 @@ def _title(program: Program) -> str:
 
 def _show_program(program: Program, width: int) -> str:
     lines = _show_instructions(program.instructions)
-    kept = sum(1 for _ in program.state)
-    lines.append(f"keeps {kept} leaves of the state" + (f", reports {len(program.metrics)} metrics" * bool(program.metrics)))
+    reports = f", reports {len(program.metrics)} metrics" if program.metrics else ""
+    lines.append(f"keeps {len(program.state)} leaves of the state{reports}")
     if program.together:
         lines.insert(0, f"{program.fragment.replicas} replicas as one program")
     head = _title(program).ljust(width)

@@ -2,6 +2,7 @@
 
 import importlib
 from collections.abc import Callable, Sequence
+from typing import cast
 
 from fragmenta.errors import ConfigError, unknown
 from fragmenta.graph import Fragment
@@ -36,7 +37,7 @@ def resolve(policy: str | Policy) -> Policy:
         raise ConfigError(f"cannot load policy '{policy}': {error}") from error
     if not callable(found):
         raise ConfigError(f"policy '{policy}' is {type(found).__name__}, not a function (stages, cluster) -> fragments")
-    return found
+    return cast(Policy, found)
 
 
 __all__ = ["ALIASES", "POLICIES", "Cluster", "Fragment", "Policy", "resolve"]

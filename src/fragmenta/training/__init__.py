@@ -1,0 +1,1 @@
+"""Runs: what is trained, shown and kept."""

@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import jax
 
@@ -22,6 +23,11 @@ def idle_gpu() -> str | None:
     return None
 
 
+def setting(name: str) -> Any:
+    """A configuration value of JAX."""
+    return getattr(jax.config, name)
+
+
 def cache_folder() -> Path:
     """Where compiled programs are kept between runs."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
@@ -30,6 +36,6 @@ def cache_folder() -> Path:
 
 def keep_compiled_programs() -> None:
     """Let JAX keep compiled programs between runs, unless the user has configured that already."""
-    if jax.config.jax_compilation_cache_dir is None:
+    if setting("jax_compilation_cache_dir") is None:
         jax.config.update("jax_compilation_cache_dir", str(cache_folder()))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)

@@ -18,7 +18,7 @@ from fragmenta.graph import Plan
 from fragmenta.graph.show import to_mermaid
 from fragmenta.policies import Cluster, Policy
 from fragmenta.training.episodes import RecentEpisodes, as_record
-from fragmenta.training.hardware import keep_compiled_programs, local_cluster
+from fragmenta.training.hardware import keep_compiled_programs, local_cluster, setting
 from fragmenta.training.run_directory import RunDirectory, sha256
 
 
@@ -175,9 +175,10 @@ def _validate(algorithm: Algorithm, env: Environment, engine: str, deadline: flo
         raise unknown("engine", engine, ENGINES)
     if deadline <= 0:
         raise ConfigError(f"deadline is {deadline}: it must be more than 0 seconds")
-    if jax.config.jax_default_prng_impl != "threefry2x32":
+    generator = setting("jax_default_prng_impl")
+    if generator != "threefry2x32":
         raise ConfigError(
-            f"JAX's random numbers come from '{jax.config.jax_default_prng_impl}', which depends on how programs are "
+            f"JAX's random numbers come from '{generator}', which depends on how programs are "
             f"split: set jax_default_prng_impl to threefry2x32"
         )
     algorithm.validate(env)

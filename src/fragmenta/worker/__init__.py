@@ -1,0 +1,1 @@
+"""What runs a fragment: it joins, compiles and executes its program."""

@@ -23,7 +23,8 @@ def optimize(program: Program, replicas: dict[str, int], unroll: int = 1) -> Sch
     builder = _Builder(program, replicas, unroll)
     items = builder.items(program.instructions, {})
     graph = program.graph
-    end = {graph.state_outputs[i].id for i in program.state} | {graph.metrics[i].id for i in program.metrics}
+    end: set[Key] = {graph.state_outputs[i].id for i in program.state}
+    end |= {graph.metrics[i].id for i in program.metrics}
     # A carry that a loop leaves as it was ends in the buffer that it started in.
     starts = {start for item in items if isinstance(item, Rounds) for start, _, _, _ in item.carried}
     steps = join_operations(items, end, _donatable(program) - starts)
@@ -129,7 +130,9 @@ class _Builder:
         operations = [item for item in body if isinstance(item, Operation)]
         params = [loop.carry_params[i].id for i in repeat.carries] + [loop.slice_params[i].id for i in repeat.sequences]
         made = {*params, *(key for op in operations for key in op.outputs)}
-        results = [loop.carry_results[i].id for i in repeat.carries] + [loop.slice_results[i].id for i in repeat.stacked]
+        results = [loop.carry_results[i].id for i in repeat.carries] + [
+            loop.slice_results[i].id for i in repeat.stacked
+        ]
         leaving = [inside.get(key, key) for key in results]
         read = [key for op in operations for key in op.inputs] + leaving
         constants = list(dict.fromkeys(key for key in read if key not in made))

@@ -1,6 +1,6 @@
 """What a worker executes.
 
-    steps ::= Segment (compiled) | Put (send) | Take (receive) | Rounds (a loop with communication inside)
+steps ::= Segment (compiled) | Put (send) | Take (receive) | Rounds (a loop with communication inside)
 """
 
 import dataclasses
@@ -39,6 +39,7 @@ class Segment:
         return ", ".join(op.label for op in self.operations if op.label) or "glue"
 
     def __call__(self, *arrays: Any) -> tuple[Any, ...]:
+        """Compute the outputs from the inputs, as plain JAX."""
         known = dict(zip(self.inputs, arrays, strict=True))
         for operation in self.operations:
             results = operation.apply(*(known[key] for key in operation.inputs))

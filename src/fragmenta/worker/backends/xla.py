@@ -14,7 +14,7 @@ from fragmenta.graph import Value
 from fragmenta.stage import ENVS
 from fragmenta.worker.steps import Key, Rounds, Schedule, Segment, Step
 
-UNROLL = {"gpu": 8}
+UNROLL = {"gpu": 16}
 """How far loops over stages are unrolled, per platform: on a GPU each round is a launch, on a CPU it is not."""
 
 
@@ -22,7 +22,7 @@ UNROLL = {"gpu": 8}
 class Site:
     """Where a worker computes: one device, or one for each of several replicas that run together."""
 
-    devices: tuple[jax.Device, ...]
+    devices: tuple[Any, ...]
     together: int = 1
 
     @property
@@ -73,7 +73,7 @@ def site(names: tuple[str, ...], together: bool) -> Site:
     return Site(tuple(known[name] for name in distinct), len(names) if together else 1)
 
 
-def device_name(device: jax.Device) -> str:
+def device_name(device: Any) -> str:
     """How policies name a device: `cpu:0`."""
     return f"{device.platform}:{device.id}"
 
@@ -113,9 +113,7 @@ def from_raw(array: Any, dtype: Any) -> Any:
     return jax.random.wrap_key_data(array) if key_dtype(dtype) else array
 
 
-def _compile(
-    segment: Segment, schedule: Schedule, where: Site, held: dict[Key, jax.ShapeDtypeStruct]
-) -> Callable:
+def _compile(segment: Segment, schedule: Schedule, where: Site, held: dict[Key, jax.ShapeDtypeStruct]) -> Callable:
     def raw(*arrays: jax.Array) -> tuple[jax.Array, ...]:
         types = (schedule.shapes[key].dtype for key in segment.inputs)
         return tuple(map(to_raw, segment(*map(from_raw, arrays, types))))

@@ -1,0 +1,1 @@
+"""What carries values between fragments."""

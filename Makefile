@@ -1,0 +1,48 @@
+# `make train` and `make test` set everything up themselves; a second call installs nothing.
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+READY = $(VENV)/.ready
+# Colours and bars only where there is a terminal to show them.
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+
+.PHONY: train test lint bench bench-gpu soak both-jax clean
+
+train: $(READY)
+	$(BIN)/fragmenta train ppo CartPole-v1
+
+test: lint
+	$(BIN)/pytest
+
+lint: $(READY)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+
+# Side by side with rejax, which gets a virtual environment of its own.
+bench: $(READY)
+	$(BIN)/python benchmarks/cpu.py
+
+bench-gpu:
+	PYTHONPATH=src python3 benchmarks/gpu.py
+
+# 500 short runs, three at a time: none may hang.
+soak: $(READY)
+	$(BIN)/python benchmarks/soak.py
+
+# The test suite on both ends of the range of JAX: Python 3.11 with jax 0.10, and the newest jax under the cap.
+both-jax:
+	$(MAKE) test VENV=.venv-oldest PYTHON=python3.11
+	$(MAKE) test VENV=.venv-newest PYTHON=python3.12 CONSTRAINTS=constraints-newest.txt
+
+CONSTRAINTS ?= constraints.txt
+
+$(READY): pyproject.toml $(CONSTRAINTS)
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) --editable . --group dev
+	touch $(READY)
+
+clean:
+	rm -rf $(VENV) .venv-oldest .venv-newest .pytest_cache .ruff_cache

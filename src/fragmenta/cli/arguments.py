@@ -1,0 +1,86 @@
+"""Read the arguments that `train` and `graph` share: an algorithm, an environment, and the flags of both."""
+
+import contextlib
+import dataclasses
+import difflib
+import io
+import re
+from typing import Annotated, Any, TypeVar
+
+import tyro
+
+from fragmenta.algorithms import ALGORITHMS, Algorithm
+from fragmenta.envs import ENVIRONMENTS
+from fragmenta.errors import ConfigError, unknown
+
+Options = TypeVar("Options")
+
+
+def read(command: str, options: type[Options], arguments: list[str]) -> tuple[Algorithm, str, Options]:
+    """Algorithm, environment and options from `ALGORITHM ENVIRONMENT [flags]`."""
+    positional = [a for a in arguments[:2] if not a.startswith("-")]
+    asks_for_help = {"-h", "--help"} & set(arguments)
+    if not positional and asks_for_help:
+        print(_usage(command))
+        raise SystemExit(0)
+    if not positional or (len(positional) < 2 and not asks_for_help):
+        raise ConfigError(
+            f"usage: fragmenta {command} ALGORITHM ENVIRONMENT [flags], as in: fragmenta {command} ppo CartPole-v1"
+        )
+    if positional[0] not in ALGORITHMS:
+        raise unknown("algorithm", positional[0], ALGORITHMS)
+    if len(positional) == 2 and positional[1] not in ENVIRONMENTS:
+        raise unknown("environment", positional[1], ENVIRONMENTS)
+    algorithm = ALGORITHMS[positional[0]]
+    both = dataclasses.make_dataclass(
+        "Flags",
+        [
+            ("options", tyro.conf.OmitArgPrefixes[options], dataclasses.field(default_factory=options)),
+            ("algorithm", tyro.conf.OmitArgPrefixes[algorithm], dataclasses.field(default_factory=algorithm)),
+        ],
+    )
+    flags = _parse(both, arguments[len(positional) :], f"fragmenta {command} {' '.join(positional)}")
+    return flags.algorithm, positional[-1], flags.options
+
+
+def _parse(flags: type, arguments: list[str], program: str) -> Any:
+    """Parse with tyro; whatever it prints about a mistake becomes one line."""
+    known = _flag_names(flags)
+    for argument in arguments:
+        name = argument.partition("=")[0]
+        if name.startswith("--") and name not in known and name != "--help":
+            near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+            hint = f"did you mean {near[0]}? " if near else ""
+            raise ConfigError(f"unknown flag '{name}': {hint}'{program} --help' lists all")
+    noise = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(noise):
+            return tyro.cli(flags, args=arguments, prog=program, config=(tyro.conf.FlagCreatePairsOff,))
+    except SystemExit as stop:
+        if not stop.code:
+            raise
+        text = re.sub(r"\x1b\[[0-9;]*m|[╭╮╰╯│─]+", " ", noise.getvalue())
+        text = re.sub(r"\s+", " ", text).strip().removeprefix("Parsing error").partition("For full helptext")[0]
+        raise ConfigError(text.strip()) from None
+
+
+def _flag_names(flags: type) -> set[str]:
+    names: set[str] = set()
+    for group in dataclasses.fields(flags):
+        kind = group.default_factory
+        assert callable(kind)
+        for field in dataclasses.fields(kind()):  # pyright: ignore[reportArgumentType]
+            name = field.name.replace("_", "-")
+            names |= {f"--{name}", f"--no-{name}"} if field.type is bool else {f"--{name}"}
+    return names
+
+
+def _usage(command: str) -> str:
+    return (
+        f"usage: fragmenta {command} ALGORITHM ENVIRONMENT [flags]\n"
+        f"  algorithms:   {', '.join(ALGORITHMS)}\n  environments: {', '.join(ENVIRONMENTS)}\n"
+        f"'fragmenta {command} ALGORITHM --help' lists the flags."
+    )
+
+
+PolicyName = Annotated[str, tyro.conf.arg(metavar="NAME|MODULE:FUNCTION")]

@@ -1,0 +1,39 @@
+"""`fragmenta doctor`: what this machine has, and whether JAX uses it."""
+
+import os
+import platform
+import shutil
+from importlib.metadata import version
+
+import jax
+
+import fragmenta
+from fragmenta.errors import ConfigError
+from fragmenta.training.hardware import cache_folder, idle_gpu, keep_compiled_programs, setting
+from fragmenta.worker.backends.xla import device_name
+
+
+def run(arguments: list[str]) -> int:
+    """Print versions, devices and folders; exit code 1 if something needs a hand."""
+    if arguments and arguments[0] not in ("-h", "--help"):
+        raise ConfigError(f"unknown argument '{arguments[0]}': 'fragmenta doctor' takes none")
+    keep_compiled_programs()
+    packages = ", ".join(f"{name} {version(name)}" for name in ("jax", "jaxlib", "flax", "optax", "numpy"))
+    devices = ", ".join(f"{device_name(device)} ({device.device_kind})" for device in jax.devices())
+    folder = cache_folder()
+    kept = sum(1 for _ in folder.iterdir()) if folder.exists() else 0
+    warning = idle_gpu()
+    rows = {
+        "fragmenta": f"{fragmenta.__version__} on Python {platform.python_version()}",
+        "packages": packages,
+        "processor": f"{os.cpu_count()} cores",
+        "devices": devices,
+        "random numbers": setting("jax_default_prng_impl"),
+        "compiled programs": f"{setting('jax_compilation_cache_dir')} ({kept} files)",
+        "graphviz": shutil.which("dot") or "not installed: `fragmenta graph --format svg` needs it",
+        "verdict": warning or "all is well",
+    }
+    width = max(map(len, rows))
+    for name, text in rows.items():
+        print(f"{name.ljust(width)}  {text}")
+    return 1 if warning else 0

@@ -1,0 +1,50 @@
+"""The command line: `fragmenta COMMAND ...`, one module per command."""
+
+import importlib
+import sys
+
+from fragmenta.errors import ConfigError, unknown
+
+COMMANDS = {
+    "train": "train an algorithm on an environment under a policy",
+    "graph": "show the fragmented dataflow graph under a policy",
+    "policies": "list the distribution policies",
+    "doctor": "show what this machine has and whether JAX uses it",
+}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command; a user's mistake is one line on standard error and exit code 2."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(_usage())
+        return 0 if arguments else 2
+    # A policy or an environment of the user's own is looked for where the command is run, as `python -m` does.
+    sys.path.insert(0, "")
+    try:
+        if arguments[0] not in COMMANDS:
+            raise unknown("command", arguments[0], COMMANDS)
+        return importlib.import_module(f"fragmenta.cli.{arguments[0]}").run(arguments[1:])
+    except ConfigError as error:
+        print(f"fragmenta: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("fragmenta: interrupted", file=sys.stderr)
+        return 130
+
+
+def _usage() -> str:
+    width = max(map(len, COMMANDS))
+    lines = [f"  fragmenta {name.ljust(width)}  {text}" for name, text in COMMANDS.items()]
+    return "\n".join(["Distributed reinforcement learning with dataflow fragments.", "", *lines, "", _EXAMPLES])
+
+
+_EXAMPLES = """\
+Start with:
+  fragmenta train ppo CartPole-v1
+  fragmenta train ppo CartPole-v1 --policy single_learner_coarse --replicas 2 --no-merge
+  fragmenta train ppo --help"""
+
+
+if __name__ == "__main__":
+    sys.exit(main())

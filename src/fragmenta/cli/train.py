@@ -1,0 +1,76 @@
+"""`fragmenta train`: train, with the plan before and the progress while it goes."""
+
+import dataclasses
+import json as json_format
+import sys
+import time
+from pathlib import Path
+
+from fragmenta.cli.arguments import PolicyName, read
+from fragmenta.cli.view import PlainView, TerminalView
+from fragmenta.training.hardware import idle_gpu, local_cluster
+from fragmenta.training.train import train
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainOptions:
+    """Where and how to run."""
+
+    policy: PolicyName = "fused"
+    """Which part of the loop runs where; never changes the result. `fragmenta policies` lists them."""
+    engine: str = "local"
+    """What runs the fragments: local (threads in this process)."""
+    replicas: int = 1
+    """How often the policy's replicated fragment runs; environments are divided among the replicas."""
+    merge: bool = True
+    """Join fragments and replicas that share a device."""
+    seed: int = 0
+    run_dir: Path | None = None
+    """A new directory for configuration, metrics, graph, parameters and summary. Default: a name under runs/."""
+    deadline: float = 300.0
+    """Seconds that one fragment waits for another before the run ends and says who waited for what."""
+    json: bool = False
+    """Print the summary as JSON and nothing else."""
+
+
+def run(arguments: list[str]) -> int:
+    """Read the flags, train, print what came of it."""
+    algorithm, env, options = read("train", TrainOptions, arguments)
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    policy = options.policy.replace(":", ".")
+    default = Path("runs") / f"{type(algorithm).__name__.lower()}-{env}-{policy}-{options.seed}-{stamp}"
+    run_dir = options.run_dir or _unused(default)
+    warning = idle_gpu()
+    if warning:
+        print(f"fragmenta: {warning}", file=sys.stderr)
+    view = None if options.json else TerminalView() if sys.stdout.isatty() else PlainView()
+    try:
+        result = train(
+            algorithm,
+            env,
+            policy=options.policy,
+            engine=options.engine,
+            seed=options.seed,
+            cluster=local_cluster(options.replicas),
+            merge=options.merge,
+            run_dir=run_dir,
+            deadline=options.deadline,
+            watcher=view,
+        )
+    finally:
+        if view:
+            view.close()
+    if view:
+        view.finished(result.summary, run_dir)
+    else:
+        print(json_format.dumps(result.summary))
+    return 0
+
+
+def _unused(path: Path) -> Path:
+    """The path, or with a number if two runs start in the same second."""
+    candidate, count = path, 1
+    while candidate.exists():
+        count += 1
+        candidate = path.with_name(f"{path.name}-{count}")
+    return candidate

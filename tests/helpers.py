@@ -1,0 +1,62 @@
+"""What several tests need: the plain program, and a way to run any plan and compare."""
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from fragmenta import Algorithm, Cluster, Environment, Plan, project, trace
+from fragmenta.engines import LocalEngine
+from fragmenta.graph.check import check_graph, check_plan
+
+
+def cpu_cluster(devices: int, replicas: int) -> Cluster:
+    return Cluster(tuple(f"cpu:{i}" for i in range(devices)), replicas)
+
+
+def initial_state(algorithm: Algorithm, env: Environment, seed: int = 0) -> Any:
+    return jax.jit(lambda key: algorithm.init(env, key))(jax.random.key(seed))
+
+
+def plain(algorithm: Algorithm, env: Environment, iterations: int) -> tuple[Any, list[dict[str, Any]]]:
+    """The unsplit program: `jax.jit(iterate)` in a loop."""
+    iterate = jax.jit(lambda state: algorithm.iterate(env, state))
+    state, metrics = initial_state(algorithm, env), []
+    for _ in range(iterations):
+        state, found = iterate(state)
+        metrics.append(jax.device_get(found))
+    return state, metrics
+
+
+def run_plan(
+    plan: Plan, algorithm: Algorithm, env: Environment, iterations: int, deadline: float = 60.0
+) -> tuple[Any, list[dict[str, Any]]]:
+    """The same through fragments."""
+    check_plan(plan)
+    leaves, structure = jax.tree.flatten(initial_state(algorithm, env))
+    with LocalEngine(plan, leaves, deadline) as engine:
+        reports = [jax.device_get(report.metrics) for report in engine.run(iterations)]
+        state = jax.tree.unflatten(structure, engine.state())
+    return state, [{name: r[i] for i, name in enumerate(plan.graph.metric_names)} for r in reports]
+
+
+def planned(algorithm: Algorithm, env: Environment, policy: Any, cluster: Cluster, merge: bool) -> Plan:
+    graph = trace(algorithm, env)
+    check_graph(graph)
+    return project(graph, policy, cluster, merge)
+
+
+def raw(leaf: Any) -> np.ndarray:
+    is_key = jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return np.asarray(jax.random.key_data(leaf) if is_key else leaf)
+
+
+def assert_same(expected: Any, found: Any, relative: float) -> None:
+    """Leaves equal within a tolerance relative to each leaf's largest entry; bitwise if it is zero."""
+    for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(expected), jax.tree.leaves(found), strict=True):
+        a, b = raw(a), raw(b)
+        name = jax.tree_util.keystr(path)
+        if relative == 0 or not np.issubdtype(a.dtype, np.floating):
+            np.testing.assert_array_equal(a, b, err_msg=name)
+        else:
+            np.testing.assert_allclose(a, b, rtol=0, atol=relative * max(np.abs(a).max(), 1e-3), err_msg=name)
