@@ -100,7 +100,6 @@ class PPO(Algorithm):
 
     def iterate(self, env: Environment, state: State) -> tuple[State, dict[str, jax.Array]]:
         keys, act_keys, learn_keys = split_each(state.keys, 3)
-
         # Cast once, not at every step; actors elsewhere get the smaller copy.
         policy = jax.tree.map(lambda x: x.astype(self.compute), state.learner.params)
 
@@ -109,12 +108,10 @@ class PPO(Algorithm):
             world, transition = env.step(world, action)
             return world, (transition, log_prob)
 
-        start = state.world.clear_finished()
-        world, (trajectory, log_prob) = jax.lax.scan(tick, start, jnp.arange(self.horizon))
+        world, (trajectory, log_prob) = jax.lax.scan(tick, state.world.clear_finished(), jnp.arange(self.horizon))
         learner, losses = self.learn(env, state.learner, trajectory, log_prob, learn_keys)
         finished = all_sum(jax.tree.map(jnp.sum, world.finished))
-        metrics = {"episodes": finished.episodes, "returns": finished.returns, "lengths": finished.lengths, **losses}
-        return State(world, learner, keys), metrics
+        return State(world, learner, keys), {**finished._asdict(), **losses}
 
     @stage
     def act(self, env: Environment, params: Any, observation: jax.Array, keys: jax.Array) -> tuple[Any, Any]:
@@ -197,8 +194,7 @@ class PPO(Algorithm):
         return MLP(self.hidden, space.n if isinstance(space, Discrete) else space.shape[0], 0.01, self.compute)
 
     def _value(self, params: Any, observation: jax.Array) -> jax.Array:
-        outputs: Any = self._value_net().apply(params["value"], observation)
-        return outputs[..., 0]
+        return jnp.asarray(self._value_net().apply(params["value"], observation))[..., 0]
 
     def _value_net(self) -> MLP:
         return MLP(self.hidden, 1, 1.0, self.compute)

@@ -130,21 +130,29 @@ class Worker:
     def _put(self, put: Put) -> None:
         interface = put.interface
         channels = self.ports.outgoing[interface.key]
-        keys = put.keys if interface.operator == Operator.SCATTER else put.keys * len(channels)
-        for i, (channel, key) in enumerate(zip(channels, keys, strict=True)):
+        values = [self._known[key] for key in put.keys]
+        if put.split:
+            values = put.split(*values)
+        elif interface.operator != Operator.SCATTER:
+            values = values * len(channels)
+        for i, (channel, value) in enumerate(zip(channels, values, strict=True)):
             try:
-                channel.send(self._known[key], self.deadline)
+                channel.send(value, self.deadline)
             except TimeoutError:
                 raise self._late(interface, f"hand it to {_peer(interface.consumer, i, channels)}") from None
 
     def _take(self, take: Take) -> None:
         interface = take.interface
         channels = self.ports.incoming[interface.key]
-        for i, (channel, key) in enumerate(zip(channels, take.keys, strict=True)):
+        values = []
+        for i, channel in enumerate(channels):
             try:
-                value = channel.recv(self.deadline)
+                values.append(channel.recv(self.deadline))
             except TimeoutError:
                 raise self._late(interface, f"get it from {_peer(interface.producer, i, channels)}") from None
+        if take.join:
+            values = take.join(*(jax.device_put(value, self.deployment.site.devices[0]) for value in values))
+        for key, value in zip(take.keys, values, strict=True):
             place = self.deployment.held[key].sharding
             self._known[key] = value if value.sharding == place else jax.device_put(value, place)
 

@@ -67,9 +67,15 @@ class _Builder:
         if interface.operator != Operator.SCATTER:
             return [Put(interface, (key,))]
         assert axis is not None
+
+        def split(x: jax.Array) -> list[jax.Array]:
+            return jnp.split(x, count, axis)
+
+        if self.program.together:  # a segment sees one replica's part only
+            return [Put(interface, (key,), split)]
         parts: tuple[Key, ...] = tuple((interface.value.id, i) for i in range(count))
         self._remember_parts(parts, self._local(interface.value), axis, count)
-        return [Operation((key,), parts, lambda x: jnp.split(x, count, axis)), Put(interface, parts)]
+        return [Operation((key,), parts, split), Put(interface, parts)]
 
     def _recv(self, interface: Interface) -> list[Item]:
         value, axis = self._local(interface.value), interface.axis
@@ -77,8 +83,6 @@ class _Builder:
         if interface.operator not in (Operator.GATHER, Operator.REDUCE):
             return [Take(interface, (value.id,))]
         count = self.replicas[interface.producer]
-        parts: tuple[Key, ...] = tuple((value.id, i) for i in range(count))
-        self._remember_parts(parts, value, axis if interface.operator == Operator.GATHER else None, count)
 
         def join(*arrays: jax.Array) -> list[jax.Array]:
             if interface.operator == Operator.GATHER:
@@ -86,6 +90,10 @@ class _Builder:
             total = sum(arrays[1:], arrays[0])
             return [total / count if interface.reduction == "mean" else total]
 
+        if self.program.together:
+            return [Take(interface, (value.id,), join)]
+        parts: tuple[Key, ...] = tuple((value.id, i) for i in range(count))
+        self._remember_parts(parts, value, axis if interface.operator == Operator.GATHER else None, count)
         return [Take(interface, parts), Operation(parts, (value.id,), join)]
 
     def _rounds(self, repeat: Repeat, alias: dict[int, Key]) -> list[Item]:
@@ -167,7 +175,7 @@ class _Builder:
     def _local(self, value: Value) -> Value:
         """The same value at this fragment's own size."""
         axis = self.program.axes.get(value.id)
-        if axis is None or self.program.together:
+        if axis is None:
             return value
         shape = list(value.shape)
         shape[axis] //= self.program.fragment.replicas

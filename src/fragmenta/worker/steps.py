@@ -49,18 +49,20 @@ class Segment:
 
 @dataclasses.dataclass(frozen=True)
 class Put:
-    """Send a value, or its parts, one per replica of the consumer."""
+    """Send a value, or its parts, one per replica of the consumer; `split` makes the parts if no segment does."""
 
     interface: Interface
     keys: tuple[Key, ...]
+    split: Callable[..., Sequence[Any]] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class Take:
-    """Receive a value, or its parts, one per replica of the producer."""
+    """Receive a value, or its parts, one per replica of the producer; `join` joins the parts if no segment does."""
 
     interface: Interface
     keys: tuple[Key, ...]
+    join: Callable[..., Sequence[Any]] | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,56 @@
+"""PPO learns: probes reach their known values, CartPole is solved."""
+
+import math
+
+import jax.numpy as jnp
+import pytest
+
+import fragmenta
+from fragmenta import PPO, make
+
+PROBE = PPO(num_envs=16, horizon=32, minibatches=2, learning_rate=5e-3, gamma=0.9, hidden=(32,), total_steps=60_000)
+
+
+def value(result: fragmenta.Result, observation: float) -> float:
+    return float(PROBE._value(result.params, jnp.asarray([[observation]]))[0])
+
+
+def test_probe_constant() -> None:
+    assert value(fragmenta.train(PROBE, "ProbeConstant"), 0.0) == pytest.approx(1.0, abs=0.05)
+
+
+def test_probe_observation() -> None:
+    result = fragmenta.train(PROBE, "ProbeObservation")
+    assert value(result, 1.0) == pytest.approx(1.0, abs=0.05)
+    assert value(result, -1.0) == pytest.approx(-1.0, abs=0.05)
+
+
+def test_probe_discount() -> None:
+    result = fragmenta.train(PROBE, "ProbeDiscount")
+    assert value(result, 0.0) == pytest.approx(0.9, abs=0.05)
+    assert value(result, 1.0) == pytest.approx(1.0, abs=0.05)
+
+
+def test_probe_action() -> None:
+    result = fragmenta.train(PROBE, "ProbeAction")
+    assert result.summary["return_mean"] > 0.95
+    for sign, best in ((1.0, 1), (-1.0, 0)):
+        policy = PROBE._policy(make("ProbeAction"), result.params, jnp.asarray([[sign]]))
+        assert math.exp(float(policy.log_prob(jnp.asarray([best]))[0])) > 0.95
+        assert value(result, sign) == pytest.approx(1.0, abs=0.1)
+
+
+def test_probe_truncation() -> None:
+    result = fragmenta.train(PROBE, "ProbeTruncation", total_steps=200_000)
+    assert value(result, 0.0) == pytest.approx(1 / (1 - 0.9), rel=0.05), "a cut-off episode is worth what comes after"
+
+
+@pytest.mark.parametrize("compute", ["float32", "bfloat16"])
+def test_cartpole_is_solved(compute: str) -> None:
+    result = fragmenta.train(PPO(compute=compute), "CartPole-v1", total_steps=500_000, seed=1)
+    assert result.summary["return_mean"] >= 475
+
+
+def test_value_loss_can_be_clipped_and_rate_kept() -> None:
+    result = fragmenta.train(PPO(clip_value=True, anneal=False, num_envs=8), "CartPole-v1", total_steps=100_000)
+    assert result.summary["return_mean"] > 100

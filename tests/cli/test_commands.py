@@ -1,0 +1,143 @@
+"""The command line, as a user meets it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from fragmenta.cli.main import main
+
+QUICK = ["train", "ppo", "CartPole-v1", "--num-envs", "8", "--horizon", "16", "--total-steps", "512", "--hidden", "8"]
+
+
+def mistake(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """The one line that a mistake gets; exit code 2, no traceback."""
+    assert main(list(arguments)) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.count("\n") == 1
+    assert output.err.startswith("fragmenta: ")
+    return output.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["trian", "ppo", "CartPole-v1"], "unknown command 'trian': did you mean 'train'?"),
+        (["train", "pppo", "CartPole-v1"], "unknown algorithm 'pppo': did you mean 'ppo'?"),
+        (["train", "ppo", "CartPole-v2"], "unknown environment 'CartPole-v2': did you mean 'CartPole-v1'?"),
+        ([*QUICK, "--policy", "single_lerner_fine"], "did you mean 'single_learner_fine'?"),
+        ([*QUICK, "--policy", "no_such_module:policy"], "cannot load policy 'no_such_module:policy'"),
+        ([*QUICK, "--engine", "locl"], "unknown engine 'locl': did you mean 'local'?"),
+        (
+            [*QUICK, "--replicas", "3", "--no-merge"],
+            "do not divide 8 environments: nearest numbers that do are 2 and 4",
+        ),
+        ([*QUICK, "--replicas", "0"], "replicas is 0: it must be at least 1"),
+        ([*QUICK, "--horizon", "30"], "horizon 30 does not divide into 4 minibatches"),
+        ([*QUICK, "--num-envs", "0"], "num_envs is 0"),
+        ([*QUICK, "--num-envs", "many"], "invalid literal for int() with base 10: 'many'"),
+        ([*QUICK, "--hoziron", "8"], "unknown flag '--hoziron': did you mean --horizon?"),
+        ([*QUICK, "--compute", "float16"], "choose float32 or bfloat16"),
+        (["train", "ppo"], "usage: fragmenta train ALGORITHM ENVIRONMENT"),
+        (["graph", "ppo", "CartPole-v1", "--format", "pdf"], "pdf"),
+    ],
+)
+def test_mistakes_get_one_line(
+    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert says in mistake(capsys, *arguments)
+    assert not list(tmp_path.iterdir()), "a mistake leaves nothing behind"
+
+
+def test_a_run_directory_that_exists_is_kept(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "results.txt").write_text("years of work")
+    assert "exists: choose another" in mistake(capsys, *QUICK, "--run-dir", str(tmp_path))
+    assert (tmp_path / "results.txt").read_text() == "years of work"
+
+
+def test_json_prints_the_summary_and_nothing_else(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    directory = tmp_path / "run"
+    assert main([*QUICK, "--json", "--seed", "3", "--run-dir", str(directory)]) == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert {
+        "algorithm", "env", "policy", "engine", "replicas", "seed", "total_steps", "iterations", "steps_per_second",
+        "compile_seconds", "wall_seconds", "return_mean", "params_sha256",
+    } <= set(summary)  # fmt: skip
+    assert summary == json.loads((directory / "summary.json").read_text())
+    assert (summary["seed"], summary["total_steps"], summary["iterations"]) == (3, 512, 4)
+    lines = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
+    assert [line["iteration"] for line in lines] == [0, 1, 2, 3]
+    assert {"steps", "return_mean", "entropy", "kl", "value_loss"} <= set(lines[0])
+    config = json.loads((directory / "config.json").read_text())
+    assert config["hyper_parameters"]["num_envs"] == 8
+    assert (directory / "graph.mmd").read_text().startswith("flowchart")
+    arrays = load_file(directory / "params.safetensors")
+    assert all(np.isfinite(array).all() for array in arrays.values())
+    assert "policy.params.kernel_0" in arrays
+
+
+def test_progress_and_the_same_result_under_another_policy(capsys: Any, tmp_path: Path) -> None:
+    fingerprints = []
+    for policy in ("fused", "gpu_only", "single_learner_fine"):
+        assert main([*QUICK, "--policy", policy, "--no-merge", "--run-dir", str(tmp_path / policy)]) == 0
+        text = capsys.readouterr().out
+        assert "compiled in" in text
+        assert "steps/s" in text
+        assert "8 envs, 128 steps" in text
+        fingerprints.append(json.loads((tmp_path / policy / "summary.json").read_text())["params_sha256"])
+    assert len(set(fingerprints)) == 1
+
+
+def test_a_policy_of_ones_own(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from fragmenta import Fragment\n"
+        "def solo(stages, cluster):\n"
+        "    return [Fragment('solo', stages, cluster.devices[:1])]\n"
+    )
+    command = [sys.executable, "-m", "fragmenta.cli.main", *QUICK, "--policy", "mine:solo", "--json"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["policy"] == "mine:solo"
+
+
+def test_the_users_own_error_keeps_its_traceback(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("def broken(stages, cluster):\n    return stages[99]\n")
+    command = [sys.executable, "-m", "fragmenta.cli.main", *QUICK, "--policy", "mine:broken"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode not in (0, 2)
+    assert "mine.py" in done.stderr
+    assert "IndexError" in done.stderr
+
+
+def test_graph_policies_doctor_and_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["graph", "ppo", "Pendulum-v1", "--policy", "single_learner_fine"]) == 0
+    assert "policy single_learner_fine" in capsys.readouterr().out
+    assert main(["graph", "ppo", "CartPole-v1", "--format", "mermaid"]) == 0
+    assert capsys.readouterr().out.startswith("flowchart")
+    assert main(["policies"]) == 0
+    assert "single_learner_coarse" in capsys.readouterr().out
+    assert main(["doctor"]) == 0
+    assert "cpu:0" in capsys.readouterr().out
+    assert main(["--help"]) == 0
+    assert "fragmenta train ppo CartPole-v1" in capsys.readouterr().out
+    with pytest.raises(SystemExit) as stop:
+        main(["train", "ppo", "--help"])
+    assert stop.value.code == 0
+    assert "--num-envs" in capsys.readouterr().out
+
+
+def test_svg_needs_graphviz_or_says_so(capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
+    import shutil
+
+    if shutil.which("dot"):
+        assert main(["graph", "ppo", "CartPole-v1", "--format", "svg"]) == 0
+        assert "<svg" in capsys.readouterr().out
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    assert "install graphviz" in mistake(capsys, "graph", "ppo", "CartPole-v1", "--format", "svg")

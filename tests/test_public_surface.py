@@ -1,0 +1,33 @@
+"""What users may rely on."""
+
+import inspect
+
+import fragmenta
+
+
+def test_exported_names() -> None:
+    assert sorted(fragmenta.__all__) == [
+        "Algorithm", "Box", "Cluster", "ConfigError", "Discrete", "Environment", "Fragment", "Graph", "PPO", "Plan",
+        "Result", "Transition", "World", "all_gather", "all_mean", "all_sum", "make", "project", "stage",
+        "sync_gradients", "trace", "train",
+    ]  # fmt: skip
+    for name in fragmenta.__all__:
+        assert inspect.getdoc(getattr(fragmenta, name)), f"{name} has no docstring"
+
+
+def test_train_takes_what_is_documented() -> None:
+    parameters = list(inspect.signature(fragmenta.train).parameters)
+    assert parameters[:7] == ["algorithm", "env", "policy", "engine", "total_steps", "seed", "cluster"]
+
+
+def test_ppo_is_one_page() -> None:
+    source = inspect.getsource(inspect.getmodule(fragmenta.PPO))  # pyright: ignore
+    assert len(source.splitlines()) <= 200
+
+
+def test_ppo_has_the_fields_that_are_its_flags() -> None:
+    fields = set(fragmenta.PPO.__dataclass_fields__)
+    assert {
+        "num_envs", "horizon", "epochs", "minibatches", "learning_rate", "gamma", "gae_lambda", "clip",
+        "entropy_cost", "value_cost", "max_grad_norm", "hidden",
+    } <= fields  # fmt: skip
