@@ -1,12 +1,13 @@
 # `make train` and `make test` set everything up themselves; a second call installs nothing.
 PYTHON ?= python3
 VENV ?= .venv
+OLDEST ?= python3.11
+NEWEST ?= python3.12
 BIN = $(VENV)/bin
 READY = $(VENV)/.ready
-# Colours and bars only where there is a terminal to show them.
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: train test lint bench bench-gpu soak both-jax clean
+.PHONY: train test lint bench bench-gpu learn soak both-jax clean
 
 train: $(READY)
 	$(BIN)/fragmenta train ppo CartPole-v1
@@ -17,7 +18,7 @@ test: lint
 lint: $(READY)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/pyright
+	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
 
 # Side by side with rejax, which gets a virtual environment of its own.
@@ -27,21 +28,23 @@ bench: $(READY)
 bench-gpu:
 	PYTHONPATH=src python3 benchmarks/gpu.py
 
+# CartPole on five seeds, in float32 and bfloat16, and Pendulum.
+learn: $(READY)
+	$(BIN)/python benchmarks/learn.py
+
 # 500 short runs, three at a time: none may hang.
 soak: $(READY)
 	$(BIN)/python benchmarks/soak.py
 
 # The test suite on both ends of the range of JAX: Python 3.11 with jax 0.10, and the newest jax under the cap.
 both-jax:
-	$(MAKE) test VENV=.venv-oldest PYTHON=python3.11
-	$(MAKE) test VENV=.venv-newest PYTHON=python3.12 CONSTRAINTS=constraints-newest.txt
+	$(MAKE) test VENV=.venv-oldest PYTHON=$(OLDEST)
+	$(MAKE) test VENV=.venv-newest PYTHON=$(NEWEST)
 
-CONSTRAINTS ?= constraints.txt
-
-$(READY): pyproject.toml $(CONSTRAINTS)
+$(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) --editable . --group dev
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable . --group dev
 	touch $(READY)
 
 clean:

@@ -5,6 +5,7 @@ steady state (compiling apart), the ratio to the same run with the networks comp
 mean return at the end, so that a fast program that learns nothing shows.
 """
 
+import itertools
 import statistics
 import time
 
@@ -36,7 +37,7 @@ def steps_per_second(num_envs: int, compute: str, kernel_rows: int) -> tuple[flo
             episodes.add(int(metrics[position["episodes"]]), float(metrics[position["returns"]]))
             if (report.iteration + 1) % ITERATIONS == 0:
                 marks.append(time.perf_counter())
-    windows = [b - a for a, b in zip(marks, marks[1:], strict=False)]
+    windows = [b - a for a, b in itertools.pairwise(marks)]
     return ITERATIONS * algorithm.steps_per_iteration / statistics.median(windows), episodes.return_mean or 0.0
 
 

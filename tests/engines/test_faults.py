@@ -97,8 +97,11 @@ def test_a_wait_past_its_deadline_names_who_waits_for_what_from_whom(capfd: pyte
     with pytest.raises(DeadlineError) as caught:
         fragmenta.train(slow, "CartPole-v1", policy=apart, cluster=CLUSTER, total_steps=4_000, deadline=1.0)
     message = str(caught.value)
-    assert message.startswith("learner needs 'reward' f32[4] and could not get it from actor[") or message.startswith(
-        "learner needs 'action' i32[4] and could not get it from actor["
+    assert message.startswith(
+        (
+            "learner needs 'reward' f32[4] and could not get it from actor[",
+            "learner needs 'action' i32[4] and could not get it from actor[",
+        )
     ), message
     assert "within 1 s" in message
     assert "stacks of all threads" in capfd.readouterr().err

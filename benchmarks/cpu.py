@@ -1,0 +1,91 @@
+"""Environment steps per second of PPO on CartPole, side by side with rejax in one run, and of our own policies.
+
+The same work on both sides: 64 x 64 tanh, 128 steps, 4 epochs, 4 minibatches. Sides take turns; figures are medians.
+"""
+
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+
+import fragmenta
+from fragmenta.engines import LocalEngine
+
+HERE = Path(__file__).parent
+ROUNDS = 5
+PEER = ["rejax==0.1.3", "gymnax<1", f"jax=={jax.__version__}", f"jaxlib=={jax.__version__}"]
+
+
+def start_peer() -> subprocess.Popen:
+    folder = HERE / f".venv-rejax-{jax.__version__}"
+    if not (folder / ".ready").exists():
+        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+        subprocess.run([folder / "bin/pip", "install", "--quiet", *PEER], check=True)
+        (folder / ".ready").touch()
+    command = [folder / "bin/python", HERE / "rejax_peer.py"]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def ask_peer(peer: subprocess.Popen, num_envs: int, short: int, long: int) -> float:
+    assert peer.stdin is not None
+    assert peer.stdout is not None
+    peer.stdin.write(f"{num_envs} {short} {long}\n")
+    peer.stdin.flush()
+    return float(peer.stdout.readline())
+
+
+class Ours:
+    """A run that goes on for a while whenever it is asked."""
+
+    def __init__(self, num_envs: int, policy: str = "fused", merge: bool = True, budget: int = 10_000) -> None:
+        self.algorithm = fragmenta.PPO(num_envs=num_envs, total_steps=num_envs * 128 * budget)
+        env = fragmenta.make("CartPole-v1")
+        plan = fragmenta.project(fragmenta.trace(self.algorithm, env), policy, fragmenta.Cluster(("cpu:0",)), merge)
+        state = jax.tree.leaves(jax.jit(lambda key: self.algorithm.init(env, key))(jax.random.key(0)))
+        self.engine = LocalEngine(plan, state)
+        self.state, self.plan = state, plan
+
+    def rate(self, iterations: int) -> float:
+        """Steps per second over so many iterations, after one to warm up."""
+        reports = self.engine.run(iterations + 1)
+        next(reports)
+        begin = time.perf_counter()
+        for report in reports:
+            jax.device_get(report.metrics)
+        return iterations * self.algorithm.steps_per_iteration / (time.perf_counter() - begin)
+
+
+def main() -> None:
+    print(f"jax {jax.__version__}, CartPole-v1, PPO, two sides in turn, median of {ROUNDS}")
+    peer = start_peer()
+    for num_envs, short, long in ((64, 8, 48), (2_048, 1, 4)):
+        ours = Ours(num_envs)
+        pairs = [(ours.rate(long - short), ask_peer(peer, num_envs, short, long)) for _ in range(ROUNDS)]
+        us, them = (statistics.median(side) for side in zip(*pairs, strict=True))
+        print(f"{num_envs:>5} envs: ours {us:,.0f} steps/s, rejax {them:,.0f}: {us / them:.2f}x", flush=True)
+    peer.kill()
+    for num_envs, iterations in ((64, 30), (2_048, 3)):
+        fused = Ours(num_envs)
+        apart = Ours(num_envs, "single_learner_coarse", merge=False)
+        fine = Ours(num_envs, "single_learner_fine", merge=False)
+        rates = [[side.rate(iterations) for side in (fused, apart, fine)] for _ in range(ROUNDS)]
+        whole, coarse, steps = (statistics.median(side) for side in zip(*rates, strict=True))
+        print(
+            f"{num_envs:>5} envs, unmerged: fused {whole:,.0f} steps/s, single_learner_coarse {coarse:,.0f} "
+            f"({coarse / whole:.2f}x), single_learner_fine {steps:,.0f} ({steps / whole:.2f}x)",
+            flush=True,
+        )
+    # Nothing grows with the number of iterations: a long run is as fast as a short one. In turn, against drift.
+    long_and_short = []
+    for _ in range(3):
+        run = Ours(64)
+        short_rate, long_rate = run.rate(40), run.rate(400)
+        long_and_short.append(long_rate / short_rate)
+    print(f"   64 envs: a run of 400 iterations is {statistics.median(long_and_short):.2f}x as fast as one of 40")
+
+
+if __name__ == "__main__":
+    main()
