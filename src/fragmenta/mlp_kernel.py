@@ -58,7 +58,7 @@ def _mlp_forward(layers: Any, x: Any, compute: str, interpret: bool) -> tuple[ja
 def _mlp_backward(compute: str, interpret: bool, saved: Any, gradient: Any) -> tuple[Layers, Any]:
     layers, x, wants_dx = saved
     if isinstance(gradient, SymbolicZero):
-        gradient = jnp.zeros(gradient.shape, gradient.dtype)
+        gradient = jnp.zeros(gradient.shape, jnp.float32)
     padded, wide = _pad(layers, x, compute)
     rows = x.shape[0]
     programs = min(PROGRAMS, rows // BLOCK)

@@ -95,8 +95,8 @@ class PPO(Algorithm):
         params["value"] = self._value_net().init(value_key, world.observation)
         if not isinstance(env.action_space, Discrete):
             params["log_std"] = jnp.zeros(env.action_space.shape)
-        learner = Learner(params, self._optimizer().init(params))
-        return State(world, learner, keys_by_index(train_key, self.num_envs))
+        keys = keys_by_index(train_key, self.num_envs)
+        return State(world, Learner(params, self._optimizer().init(params)), keys)
 
     def iterate(self, env: Environment, state: State) -> tuple[State, dict[str, jax.Array]]:
         keys, act_keys, learn_keys = split_each(state.keys, 3)
@@ -153,17 +153,16 @@ class PPO(Algorithm):
             ratio = jnp.exp(log_ratio)
             clipped = jnp.clip(ratio, 1 - self.clip, 1 + self.clip)
             policy_loss = -jnp.mean(jnp.minimum(ratio * advantage, clipped * advantage))
-            target = batch.advantage + batch.value
-            value = self._value(params, batch.observation)
+            value, target = self._value(params, batch.observation), batch.advantage + batch.value
             error = (value - target) ** 2
             if self.clip_value:
                 near = batch.value + jnp.clip(value - batch.value, -self.clip, self.clip)
                 error = jnp.maximum(error, (near - target) ** 2)
             value_loss = 0.5 * jnp.mean(error)
             entropy = jnp.mean(policy.entropy())
-            total = policy_loss + self.value_cost * value_loss - self.entropy_cost * entropy
-            kl = jnp.mean(ratio - 1 - log_ratio)
-            return total, {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy, "kl": kl}
+            losses = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
+            losses["kl"] = jnp.mean(ratio - 1 - log_ratio)
+            return policy_loss + self.value_cost * value_loss - self.entropy_cost * entropy, losses
 
         gradients, losses = jax.grad(loss, has_aux=True)(params)
         return all_mean(gradients), all_mean(losses)
@@ -194,7 +193,8 @@ class PPO(Algorithm):
         return MLP(self.hidden, space.n if isinstance(space, Discrete) else space.shape[0], 0.01, self.compute)
 
     def _value(self, params: Any, observation: jax.Array) -> jax.Array:
-        return jnp.asarray(self._value_net().apply(params["value"], observation))[..., 0]
+        outputs: Any = self._value_net().apply(params["value"], observation)
+        return outputs[..., 0]
 
     def _value_net(self) -> MLP:
         return MLP(self.hidden, 1, 1.0, self.compute)
