@@ -17,7 +17,7 @@ class Algorithm:
     `num_envs`, because a replica runs it with fewer environments.
     """
 
-    num_envs: int = 16
+    num_envs: int = 4
     """Environments in total, over all replicas."""
     total_steps: int = 500_000
     """Environment steps in total."""
