@@ -82,9 +82,7 @@ def main() -> None:
     old = Ours(64)
     old.rate(400)
     ages = [old.rate(20) / Ours(64).rate(20) for _ in range(9)]
-    print(
-        f"   64 envs: after 400 iterations a run is {statistics.median(ages):.2f}x as fast as a fresh one (20 iterations)"
-    )
+    print(f"   64 envs: after 400 iterations a run is {statistics.median(ages):.2f}x as fast as a fresh one")
 
 
 if __name__ == "__main__":
