@@ -93,7 +93,7 @@ class TerminalView:
         self._bar = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}"),
-            BarColumn(bar_width=30),
+            BarColumn(bar_width=14),
             TextColumn("{task.percentage:>3.0f}%"),
             TimeRemainingColumn(),
             _Details(),
@@ -134,7 +134,7 @@ class TerminalView:
 
 class _Details(ProgressColumn):
     def render(self, task: Task) -> Text:
-        return Text(task.fields.get("details", ""))
+        return Text(task.fields.get("details", ""), no_wrap=True, overflow="ellipsis")
 
 
 def _outcome(summary: dict[str, Any], run_dir: Path) -> str:
