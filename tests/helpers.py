@@ -51,12 +51,12 @@ def raw(leaf: Any) -> np.ndarray:
     return np.asarray(jax.random.key_data(leaf) if is_key else leaf)
 
 
-def assert_same(expected: Any, found: Any, relative: float) -> None:
-    """Leaves equal within a tolerance relative to each leaf's largest entry; bitwise if it is zero."""
+def assert_same(expected: Any, found: Any, relative: float, floor: float = 1e-3) -> None:
+    """Leaves equal within a tolerance relative to each leaf's largest entry, or to `floor`; bitwise if it is zero."""
     for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(expected), jax.tree.leaves(found), strict=True):
         a, b = raw(a), raw(b)
         name = jax.tree_util.keystr(path)
         if relative == 0 or not np.issubdtype(a.dtype, np.floating):
             np.testing.assert_array_equal(a, b, err_msg=name)
         else:
-            np.testing.assert_allclose(a, b, rtol=0, atol=relative * max(np.abs(a).max(), 1e-3), err_msg=name)
+            np.testing.assert_allclose(a, b, rtol=0, atol=relative * max(np.abs(a).max(), floor), err_msg=name)

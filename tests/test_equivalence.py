@@ -39,7 +39,8 @@ def test_every_policy_equals_the_plain_program(case: str, policy: str, replicas:
     expected_state, expected_metrics = expected(case)
     same_programs = replicas == 1 or merge
     assert_same(expected_state, state, 0 if same_programs else 1e-5)
-    assert_same(expected_metrics, metrics, 0 if same_programs else 1e-4)
+    # A loss is a small difference of large terms, so its rounding is relative to those.
+    assert_same(expected_metrics, metrics, 0 if same_programs else 1e-4, floor=0.1)
 
 
 @pytest.mark.parametrize("policy", POLICIES)

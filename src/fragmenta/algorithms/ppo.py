@@ -60,7 +60,7 @@ class PPO(Algorithm):
     """Passes over each iteration's steps."""
     minibatches: int = 4
     """Minibatches per pass; each holds a slice of every environment's steps."""
-    learning_rate: float = 5e-4
+    learning_rate: float = 1e-3
     anneal: bool = True
     """Let the learning rate fall linearly to zero over the run."""
     gamma: float = 0.99
