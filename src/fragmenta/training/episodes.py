@@ -32,6 +32,18 @@ class RecentEpisodes:
         return self._returns / self._episodes if self._episodes else None
 
 
+def best_return(records: list[dict[str, Any]]) -> float:
+    """The highest mean return over a run's latest episodes, from the first moment that there are enough of them."""
+    recent, seen, best = RecentEpisodes(), 0, -float("inf")
+    for record in records:
+        if record["episodes"]:
+            recent.add(record["episodes"], record["return_mean"] * record["episodes"])
+            seen += record["episodes"]
+        if seen >= WINDOW and recent.return_mean is not None:
+            best = max(best, recent.return_mean)
+    return best
+
+
 def as_record(metrics: dict[str, Any]) -> dict[str, Any]:
     """Metrics as plain numbers, with the sums over episodes turned into means."""
     record = {
