@@ -81,13 +81,8 @@ def _equation(wide: Any, narrow: Any, inputs: list[Spread]) -> list[Spread]:
     inner = jaxprs.called_jaxpr(wide), jaxprs.called_jaxpr(narrow)
     if inner[0] is not None and inner[1] is not None:
         return _jaxpr(inner[0], inner[1], inputs)
-    axes = [env_axis(_shape(a), _shape(b)) for a, b in zip(wide.outvars, narrow.outvars, strict=True)]
-    return [_operation(wide, narrow, axis, a, b, inputs) for axis, a, b in _outputs(axes, wide, narrow)]
-
-
-def _outputs(axes: list[int | None], wide: Any, narrow: Any) -> list[tuple[int | None, Shape, Shape]]:
     shapes = [(_shape(a), _shape(b)) for a, b in zip(wide.outvars, narrow.outvars, strict=True)]
-    return [(axis, a, b) for axis, (a, b) in zip(axes, shapes, strict=True)]
+    return [_operation(wide, narrow, env_axis(a, b), a, b, inputs) for a, b in shapes]
 
 
 def _operation(wide: Any, narrow: Any, axis: int | None, a: Shape, b: Shape, inputs: list[Spread]) -> Spread:
