@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import ClosedJaxpr, Literal, Var, jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr, Literal, Var, jaxpr_as_fun  # pyright: ignore[reportPrivateImportUsage]
 
 from fragmenta.stage import MARK_PREFIX, STAGE_PREFIX, mark_p
 
