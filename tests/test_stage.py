@@ -7,7 +7,6 @@ import optax
 import pytest
 
 from fragmenta import all_gather, all_mean, all_sum, stage, sync_gradients
-from fragmenta.stage import ENVS
 
 
 @stage
@@ -51,7 +50,7 @@ def test_a_mark_is_the_identity_with_one_replica(mark) -> None:
 
 def test_marks_are_collectives_among_replicas() -> None:
     rows = jnp.arange(6.0).reshape(3, 2)
-    replicas = {name: jax.vmap(mark, axis_name=ENVS)(rows) for name, mark in MARKS.items()}
+    replicas = {name: jax.vmap(mark, axis_name="envs")(rows) for name, mark in MARKS.items()}
     np.testing.assert_allclose(replicas["mean"], jnp.broadcast_to(rows.mean(0), (3, 2)))
     np.testing.assert_allclose(replicas["sum"], jnp.broadcast_to(rows.sum(0), (3, 2)))
     np.testing.assert_allclose(replicas["gather"], jnp.broadcast_to(rows.reshape(-1), (3, 6)))
@@ -66,5 +65,5 @@ def test_sync_gradients_is_a_link_of_an_optimizer() -> None:
         return updates["w"]
 
     np.testing.assert_allclose(update(jnp.ones(2)), -jnp.ones(2))
-    both = jax.vmap(update, axis_name=ENVS)(jnp.asarray([[1.0, 0.0], [3.0, 0.0]]))
+    both = jax.vmap(update, axis_name="envs")(jnp.asarray([[1.0, 0.0], [3.0, 0.0]]))
     np.testing.assert_allclose(both, [[-2.0, 0.0], [-2.0, 0.0]])

@@ -2,12 +2,12 @@
 
 __version__ = "0.1.0"
 
-from fragmenta.algorithms import PPO, Algorithm
+from fragmenta.algorithms import A2C, IMPALA, PPO, ActorCritic, Algorithm
 from fragmenta.coordinator.plan import project
 from fragmenta.coordinator.trace import trace as _trace
 from fragmenta.envs import Box, Discrete, Environment, Transition, World, make
 from fragmenta.errors import ConfigError
-from fragmenta.graph import Fragment, Graph, Plan
+from fragmenta.graph import Delivery, Fragment, Graph, Plan
 from fragmenta.policies import Cluster
 from fragmenta.stage import all_gather, all_mean, all_sum, stage, sync_gradients
 from fragmenta.training.train import Result, train
@@ -21,11 +21,15 @@ def trace(algorithm: Algorithm, env: str | Environment) -> Graph:
 
 
 __all__ = [
+    "A2C",
+    "IMPALA",
     "PPO",
+    "ActorCritic",
     "Algorithm",
     "Box",
     "Cluster",
     "ConfigError",
+    "Delivery",
     "Discrete",
     "Environment",
     "Fragment",

@@ -71,6 +71,39 @@ def generalized_advantage(
     return advantage
 
 
+def v_trace(
+    trajectory: Transition,
+    value: jax.Array,
+    next_value: jax.Array,
+    log_ratio: jax.Array,
+    gamma: float,
+    decay: float,
+    clip_rho: float,
+    clip_c: float,
+) -> tuple[jax.Array, jax.Array]:
+    """V-trace value targets and policy advantages over the leading (time) axis (Espeholt et al., 2018).
+
+    `log_ratio` is the log-probability of each action under the policy that learns minus that under the one that acted.
+    `next_value` is the value of the observation before any reset, so a truncated step still bootstraps.
+    """
+    ratio = jnp.exp(log_ratio)
+    rho, c = jnp.minimum(ratio, clip_rho), jnp.minimum(ratio, clip_c)
+    discount = gamma * (1.0 - trajectory.terminated)
+    goes_on = 1.0 - (trajectory.terminated | trajectory.truncated)
+    delta = rho * (trajectory.reward + discount * next_value - value)
+
+    def backwards(error: jax.Array, x: tuple[jax.Array, ...]) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+        delta, c, goes_on = x
+        after = goes_on * error  # the correction of the following step, if it is of the same episode
+        error = delta + gamma * decay * c * after
+        return error, (error, after)
+
+    start = jnp.zeros_like(delta[0])
+    _, (error, after) = jax.lax.scan(backwards, start, (delta, c, goes_on), reverse=True, unroll=16)
+    advantage = rho * (trajectory.reward + discount * (next_value + after) - value)
+    return value + error, advantage
+
+
 def next_values(
     value_of: Callable[[jax.Array], jax.Array], value: jax.Array, trajectory: Transition, max_steps: int
 ) -> jax.Array:

@@ -15,8 +15,8 @@ from jax.interpreters import ad, batching, mlir
 
 STAGE_PREFIX = "stage:"
 MARK_PREFIX = "mark:"
-ENVS = "envs"
-"""Name of the axis along which fragments are replicated, bound while replicas run as one program."""
+AXES = ("envs", "agents")
+"""Names of the axes along which fragments are replicated; one is bound while replicas along it run as one program."""
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Tree = TypeVar("Tree")
@@ -33,19 +33,19 @@ def stage(function: Function) -> Function:
     return cast(Function, jax.jit(named))
 
 
-def all_mean(tree: Tree) -> Tree:
-    """Average a value over all replicas; the identity with one replica."""
-    return jax.tree.map(lambda x: _mark(x, "mean", 0), tree)
+def all_mean(tree: Tree, over: str | None = None) -> Tree:
+    """Average a value over all replicas, or only over those along one axis; the identity with one replica."""
+    return jax.tree.map(lambda x: _mark(x, "mean", 0, over), tree)
 
 
-def all_sum(tree: Tree) -> Tree:
-    """Add a value up over all replicas; the identity with one replica."""
-    return jax.tree.map(lambda x: _mark(x, "sum", 0), tree)
+def all_sum(tree: Tree, over: str | None = None) -> Tree:
+    """Add a value up over all replicas, or only over those along one axis; the identity with one replica."""
+    return jax.tree.map(lambda x: _mark(x, "sum", 0, over), tree)
 
 
-def all_gather(tree: Tree, axis: int = 0) -> Tree:
-    """Join the replicas' parts of a value along `axis`; the identity with one replica."""
-    return jax.tree.map(lambda x: _mark(x, "gather", axis), tree)
+def all_gather(tree: Tree, axis: int = 0, over: str | None = None) -> Tree:
+    """Join the replicas' parts of a value along the dimension `axis`; the identity with one replica."""
+    return jax.tree.map(lambda x: _mark(x, "gather", axis, over), tree)
 
 
 def sync_gradients() -> optax.GradientTransformation:
@@ -56,25 +56,34 @@ def sync_gradients() -> optax.GradientTransformation:
     )
 
 
-_COLLECTIVES: dict[str, Callable[[jax.Array, int], jax.Array]] = {
-    "mean": lambda x, axis: jax.lax.pmean(x, ENVS),
-    "sum": lambda x, axis: jax.lax.psum(x, ENVS),
-    "gather": lambda x, axis: jax.lax.all_gather(x, ENVS, axis=axis, tiled=True),
+_COLLECTIVES: dict[str, Callable[[jax.Array, str, int], jax.Array]] = {
+    "mean": lambda x, name, axis: jax.lax.pmean(x, name),
+    "sum": lambda x, name, axis: jax.lax.psum(x, name),
+    "gather": lambda x, name, axis: jax.lax.all_gather(x, name, axis=axis, tiled=True),
 }
 
 
-def _mark(x: Any, op: str, axis: int) -> Any:
-    try:
-        jax.lax.axis_size(ENVS)
-    except NameError:
-        return mark_p.bind(jax.numpy.asarray(x), op=op, axis=axis)
+def _mark(x: Any, op: str, axis: int, over: str | None) -> Any:
+    if over not in (None, *AXES):
+        raise ValueError(f"over is '{over}': choose one of {', '.join(AXES)}, or None for all replicas")
+    name = next((name for name in AXES if over in (None, name) and _bound(name)), None)
+    if name is None:
+        return mark_p.bind(jax.numpy.asarray(x), op=op, axis=axis, over=over)
 
     def collective(x: jax.Array) -> jax.Array:
-        return _COLLECTIVES[op](x, axis)
+        return _COLLECTIVES[op](x, name, axis)
 
     # One named call, so that the program with replicas has the same equations as the one without.
     collective.__name__ = MARK_PREFIX + op
     return jax.jit(collective)(x)
+
+
+def _bound(name: str) -> bool:
+    try:
+        jax.lax.axis_size(name)
+    except NameError:
+        return False
+    return True
 
 
 # The identity as a primitive, because JAX forwards the output of a plain identity and the mark would vanish.
@@ -85,9 +94,9 @@ mlir.register_lowering(mark_p, lambda ctx, x, **_: [x])
 ad.deflinear(mark_p, lambda cotangent, **params: [mark_p.bind(cotangent, **params)])
 
 
-def _batch_mark(args: Any, dims: Any, *, op: str, axis: int) -> tuple[Any, Any]:
+def _batch_mark(args: Any, dims: Any, *, op: str, axis: int, over: str | None) -> tuple[Any, Any]:
     (x,), (dim,) = args, dims
-    return mark_p.bind(x, op=op, axis=axis + (dim <= axis)), dim
+    return mark_p.bind(x, op=op, axis=axis + (dim <= axis), over=over), dim
 
 
 batching.primitive_batchers[mark_p] = _batch_mark

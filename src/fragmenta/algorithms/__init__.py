@@ -1,8 +1,11 @@
 """Algorithms by name."""
 
+from fragmenta.algorithms.a2c import A2C
+from fragmenta.algorithms.actor_critic import ActorCritic
 from fragmenta.algorithms.base import Algorithm
+from fragmenta.algorithms.impala import IMPALA
 from fragmenta.algorithms.ppo import PPO
 
-ALGORITHMS: dict[str, type[Algorithm]] = {"ppo": PPO}
+ALGORITHMS: dict[str, type[Algorithm]] = {"ppo": PPO, "a2c": A2C, "impala": IMPALA}
 
-__all__ = ["ALGORITHMS", "PPO", "Algorithm"]
+__all__ = ["A2C", "ALGORITHMS", "IMPALA", "PPO", "ActorCritic", "Algorithm"]

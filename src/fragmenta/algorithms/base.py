@@ -1,7 +1,7 @@
 """What every algorithm has."""
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 
@@ -16,6 +16,9 @@ class Algorithm:
     `iterate` is one training iteration as pure JAX. It takes its sizes from the shapes of its arguments, never from
     `num_envs`, because a replica runs it with fewer environments.
     """
+
+    allows_lag: ClassVar[bool] = False
+    """Whether it learns well from actions that older parameters chose, as asynchronous policies and `lag` bring."""
 
     num_envs: int = 4
     """Environments in total, over all replicas."""

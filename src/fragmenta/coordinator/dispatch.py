@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from fragmenta.graph import Interface, Operator, Plan, Program
 from fragmenta.worker.backends.xla import Site, from_raw, site, to_raw
+from fragmenta.worker.channels.mailbox import Mailbox
 from fragmenta.worker.channels.memory import Channel
 from fragmenta.worker.execute import Deployment, Ports, deploy
 from fragmenta.worker.optimize import optimize
@@ -33,7 +34,7 @@ def compile_plan(plan: Plan) -> list[list[Deployment]]:
     for index, program in enumerate(plan.programs):
         devices = program.fragment.devices
         groups = [devices] if program.together or program.replicas == 1 else [(device,) for device in devices]
-        sites.append([site(group, program.together) for group in groups])
+        sites.append([site(group, program.fragment.axis if program.together else None) for group in groups])
         wanted.update(dict.fromkeys((index, where) for where in sites[-1]))
 
     def build(item: tuple[int, Site]) -> Deployment:
@@ -47,16 +48,29 @@ def compile_plan(plan: Plan) -> list[list[Deployment]]:
 
 
 def assign(
-    plan: Plan, deployments: Sequence[Sequence[Deployment]], state: Sequence[Any], channel: Callable[[], Channel]
+    plan: Plan,
+    deployments: Sequence[Sequence[Deployment]],
+    state: Sequence[Any],
+    channel: Callable[[], Channel],
+    mailbox: Callable[[str], Mailbox],
 ) -> list[Assignment]:
-    """One assignment per worker. Afterwards every interface has a channel between each pair of replicas that use it."""
+    """One assignment per worker. Afterwards every interface has a channel between each pair of replicas that use it,
+    or shares one mailbox with all others between the two fragments if these do not wait for each other."""
     ports = {
-        (program.fragment.name, replica): Ports({}, {})
+        (program.fragment.name, replica): Ports({}, {}, {}, {})
         for program in plan.programs
         for replica in range(program.replicas)
     }
     replicas = {program.fragment.name: program.replicas for program in plan.programs}
     for interface in plan.interfaces:
+        if interface.delivery.kind != "every":
+            if interface.consumer not in ports[interface.producer, 0].posts:
+                shared = mailbox(interface.delivery.kind)
+                for source in range(replicas[interface.producer]):
+                    ports[interface.producer, source].posts[interface.consumer] = shared
+                for target in range(replicas[interface.consumer]):
+                    ports[interface.consumer, target].pickups[interface.producer] = shared
+            continue
         for source, target in _pairs(interface, replicas):
             connection = channel()
             ports[interface.producer, source].outgoing.setdefault(interface.key, []).append(connection)

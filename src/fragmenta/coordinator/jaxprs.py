@@ -77,12 +77,37 @@ def stage_name(equation: Equation) -> str | None:
     return name.removeprefix(STAGE_PREFIX) if isinstance(name, str) and name.startswith(STAGE_PREFIX) else None
 
 
-def mark_name(equation: Equation) -> str | None:
-    """`mean`, `sum` or `gather` if an equation is a mark, else None."""
-    if equation.primitive is mark_p:
-        return equation.params["op"]
+class MarkParts(NamedTuple):
+    """A mark in a jaxpr: the operation, the axis it is over (None for any), what goes in, how often it runs."""
+
+    op: str
+    over: str | None
+    aval: Any
+    times: int
+
+
+def collective_name(equation: Equation) -> str | None:
+    """`mean`, `sum` or `gather` if an equation is a mark over an axis that is bound, else None."""
     name = equation.params.get("name")
     return name.removeprefix(MARK_PREFIX) if isinstance(name, str) and name.startswith(MARK_PREFIX) else None
+
+
+def mark(equation: Equation) -> MarkParts | None:
+    """The mark that an equation is, or None."""
+    if equation.primitive is mark_p:
+        return MarkParts(equation.params["op"], equation.params["over"], equation.invars[0].aval, 1)
+    op = collective_name(equation)
+    return MarkParts(op, None, equation.invars[0].aval, 1) if op else None
+
+
+def marks_within(equation: Equation) -> list[MarkParts]:
+    """All marks inside an equation, itself included; one in a scan counts as often as the scan goes round."""
+    found = mark(equation)
+    if found:
+        return [found]
+    rounds = equation.params["length"] if equation.primitive.name == "scan" else 1
+    inside = [m for inner in inner_jaxprs(equation) for sub in open_jaxpr(inner)[0].eqns for m in marks_within(sub)]
+    return [m._replace(times=m.times * rounds) for m in inside]
 
 
 def stages_within(equation: Equation) -> tuple[str, ...]:
@@ -93,13 +118,6 @@ def stages_within(equation: Equation) -> tuple[str, ...]:
             name = stage_name(sub)
             found.update(dict.fromkeys(((name,) if name else ()) + stages_within(sub)))
     return tuple(found)
-
-
-def has_marks(equation: Equation) -> bool:
-    """Whether an equation is a mark or holds one."""
-    if mark_name(equation):
-        return True
-    return any(has_marks(sub) for inner in inner_jaxprs(equation) for sub in open_jaxpr(inner)[0].eqns)
 
 
 def as_function(jaxpr: Jaxpr, equation: Equation) -> tuple[list[Any], list[Any], Any]:

@@ -10,11 +10,21 @@ def merge(fragments: Sequence[Fragment]) -> list[Fragment]:
     """Afterwards no two replicas of a fragment share a device, and no two fragments have the same devices.
 
     Replicas become one that is traced with more environments; fragments become one that holds the stages of both.
-    Replicas are left apart where a device has more of them than another, because parts must be of equal size.
+    Left apart are replicas where a device has more of them than another, because parts must be of equal size, and
+    fragments that do not wait for each other, because that changes what they compute.
     """
+    drifting = {f.name for f in fragments for d in f.delivery if not d.waits}
+    drifting |= {d.source for f in fragments for d in f.delivery if not d.waits}
     merged: dict[tuple[str, ...], Fragment] = {}
-    for fragment in map(_merge_replicas, fragments):
+    for fragment in fragments:
+        if fragment.name in drifting:
+            merged[(*fragment.devices, fragment.name)] = fragment
+            continue
+        fragment = _merge_replicas(fragment)
         twin = merged.get(fragment.devices)
+        if twin is not None and fragment.replicas > 1 and fragment.axis != twin.axis:
+            merged[(*fragment.devices, fragment.name)] = fragment
+            continue
         if twin is not None:
             fragment = dataclasses.replace(
                 twin,

@@ -7,6 +7,9 @@ from fragmenta.errors import ConfigError, unknown
 from fragmenta.graph import Call, Fragment, Graph
 from fragmenta.policies import Cluster
 
+NOUNS = {"envs": "environments", "agents": "agents"}
+"""The axes along which a fragment may be replicated, and what is on them."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Placement:
@@ -33,14 +36,13 @@ def place(graph: Graph, fragments: Sequence[Fragment], cluster: Cluster) -> Plac
         if placed.count(name) > 1:
             raise ConfigError(f"stage '{name}' is placed in {placed.count(name)} fragments: place it in one")
     names = [fragment.name for fragment in fragments]
+    for source in (d.source for fragment in fragments for d in fragment.delivery):
+        if source not in names:
+            raise unknown("fragment", source, names, "; a delivery names it as its source")
     if len(set(names)) < len(names):
         raise ConfigError(f"fragments {', '.join(names)} must have different names")
     for fragment in fragments:
-        if graph.num_envs % fragment.replicas:
-            raise ConfigError(
-                f"{fragment.replicas} replicas of fragment '{fragment.name}' do not divide {graph.num_envs} "
-                f"environments: nearest numbers that do are {_nearest_divisors(graph.num_envs, fragment.replicas)}"
-            )
+        _check_divides(fragment, graph.sizes)
     graph = _open(graph, frozenset(placed))
     placement = Placement(graph, tuple(fragment for fragment in fragments if fragment.stages))
     for node in graph.block.walk():
@@ -57,8 +59,10 @@ def place(graph: Graph, fragments: Sequence[Fragment], cluster: Cluster) -> Plac
 def _complete(fragment: Fragment, cluster: Cluster) -> Fragment:
     if fragment.replicas < 1:
         raise ConfigError(f"fragment '{fragment.name}' has {fragment.replicas} replicas: it needs at least 1")
-    if fragment.replicas > 1 and fragment.axis != "envs":
-        raise ConfigError(f"fragment '{fragment.name}' has replicas along '{fragment.axis}': only 'envs' is known")
+    if fragment.replicas > 1 and fragment.axis not in NOUNS:
+        raise ConfigError(
+            f"fragment '{fragment.name}' has replicas along '{fragment.axis}': choose one of {', '.join(NOUNS)}"
+        )
     devices = tuple(_device(name, cluster) for name in fragment.devices)
     if len(devices) == 1:
         devices = devices * fragment.replicas
@@ -96,11 +100,19 @@ def _open(graph: Graph, placed: frozenset[str]) -> Graph:
                     + (f" (or the stages within it: {', '.join(node.inner)})" if node.inner else "")
                 )
         inside = {outer for node in missing.values() for outer in (node.stage, *node.inner)} - placed
-        graph = graph.retrace(graph.num_envs, 1, frozenset(inside))
+        graph = graph.retrace(graph.sizes, None, frozenset(inside))
 
 
-def _nearest_divisors(number: int, wanted: int) -> str:
-    divisors = [d for d in range(1, number + 1) if number % d == 0]
-    below = max(d for d in divisors if d <= wanted)
-    above = [d for d in divisors if d > wanted]
-    return f"{below} and {above[0]}" if above else str(below)
+def _check_divides(fragment: Fragment, sizes: dict[str, int]) -> None:
+    """Replicas hold parts of equal size."""
+    if fragment.axis is None or sizes[fragment.axis] % fragment.replicas == 0:
+        return
+    size, noun, count = sizes[fragment.axis], NOUNS[fragment.axis], fragment.replicas
+    divisors = [d for d in range(1, size + 1) if size % d == 0]
+    fitting = [max(d for d in divisors if d <= count), *[d for d in divisors if d > count][:1]]
+    below, above = size - size % count, size - size % count + count
+    sizes_text = f"{below} or {above}" if below else f"{above}"
+    raise ConfigError(
+        f"{count} replicas of fragment '{fragment.name}' do not divide {size} {noun}: "
+        f"the nearest that do are {' and '.join(map(str, fitting))} replicas, or {sizes_text} {noun}"
+    )

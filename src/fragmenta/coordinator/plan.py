@@ -1,5 +1,7 @@
 """From a graph and a policy to a plan: the passes in order."""
 
+import dataclasses
+
 from fragmenta.coordinator.merge import merge as merge_fragments
 from fragmenta.coordinator.place import place
 from fragmenta.coordinator.project import project as project_placement
@@ -7,11 +9,14 @@ from fragmenta.errors import ConfigError
 from fragmenta.graph import Fragment, Graph, Plan
 from fragmenta.policies import Cluster, Policy, resolve
 
+_OVERLAPS = "single_learner_coarse"
+
 
 def project(graph: Graph, policy: str | Policy, cluster: Cluster, merge: bool = True) -> Plan:
     """Apply a policy to a graph: one program per fragment, fragments and replicas that share a device merged."""
     if cluster.replicas < 1:
         raise ConfigError(f"replicas is {cluster.replicas}: it must be at least 1")
+    cluster = dataclasses.replace(cluster, agents=graph.sizes["agents"])
     function = resolve(policy)
     name = policy if isinstance(policy, str) else getattr(policy, "__name__", "policy")
     fragments = list(function(graph.top_stages, cluster))
@@ -21,4 +26,12 @@ def project(graph: Graph, policy: str | Policy, cluster: Cluster, merge: bool = 
     placement = place(graph, fragments, cluster)
     if merge:
         placement = place(graph, merge_fragments(placement.fragments), cluster)
-    return project_placement(placement, name)
+    plan = project_placement(placement, name)
+    kinds = {interface.delivery for interface in plan.interfaces}
+    if cluster.lag and not any(delivery.lag for delivery in kinds):
+        raise ConfigError(
+            f"lag is {cluster.lag}, but policy '{name}' has nothing to overlap: leave it out, or use {_OVERLAPS}"
+        )
+    if cluster.max_lag is not None and not any(delivery.kind == "latest" for delivery in kinds):
+        raise ConfigError(f"max_lag is {cluster.max_lag}, but under policy '{name}' nothing drifts: leave it out")
+    return plan

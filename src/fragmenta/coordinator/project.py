@@ -1,5 +1,8 @@
 """Cut the graph into one program per fragment, with the values that cross as pairs of Send and Recv."""
 
+import dataclasses
+
+from fragmenta.coordinator.delivery import check_delivery
 from fragmenta.coordinator.demand import Demand, demand
 from fragmenta.coordinator.place import Placement
 from fragmenta.coordinator.sources import own
@@ -9,6 +12,7 @@ from fragmenta.errors import ConfigError
 from fragmenta.graph import (
     Block,
     Call,
+    Fragment,
     Glue,
     Instruction,
     Interface,
@@ -38,16 +42,26 @@ def project(placement: Placement, policy: str) -> Plan:
 
     Replicas of a fragment whose stages hold marks run together, as do those that need the result of a mark themselves.
     """
-    calls = [node for node in placement.graph.block.walk() if isinstance(node, Call)]
-    together = {placement.fragment_of(call) for call in calls if call.has_marks}
-    has_marks = bool(together) or any(isinstance(n, Glue) and n.mark for n in placement.graph.block.walk())
+    together = {fragment.name for fragment in placement.fragments if _meet(placement, fragment)}
+    marks = [
+        n for n in placement.graph.block.walk() if (isinstance(n, Glue) and n.mark) or (isinstance(n, Call) and n.marks)
+    ]
     while True:
         try:
-            return _project(placement, policy, together)
+            plan = _project(placement, policy, together)
+            check_delivery(plan)
+            return plan
         except _DiffersError as error:
-            if not has_marks or error.fragment in together:
+            if not marks or error.fragment in together:
                 raise
             together.add(error.fragment)
+
+
+def _meet(placement: Placement, fragment: Fragment) -> bool:
+    """Whether the replicas of a fragment meet within its stages."""
+    calls = (node for node in placement.graph.block.walk() if isinstance(node, Call))
+    own = (call for call in calls if placement.fragment_of(call) == fragment.name)
+    return fragment.replicas > 1 and any(mark.applies(fragment.axis) for call in own for mark in call.marks)
 
 
 def _project(placement: Placement, policy: str, together: set[str]) -> Plan:
@@ -62,6 +76,7 @@ def _project(placement: Placement, policy: str, together: set[str]) -> Plan:
         program = Program(
             fragment=its_view.fragment,
             replicas=its_view.replicas,
+            parts=its_view.parts,
             instructions=tuple(instructions[name]),
             graph=its_view.graph,
             state=tuple(i for i, v in enumerate(graph.state_inputs) if cutter.makes(v, name)),
@@ -135,7 +150,10 @@ class _Cutter:
         axis = source.axes.get(value.id) if source.replicas > 1 else target.axes.get(value.id)
         operator, reduction = _operator(value, name, axis, source, target)
         copies = {Operator.BROADCAST: target.replicas, Operator.REDUCE: source.replicas}.get(operator, 1)
-        return Interface(value, name, producer, consumer, operator, axis, reduction, times, copies)
+        delivery = target.fragment.delivery_from(producer)
+        if delivery.kind == "any":  # how old the source's values may be is known here only
+            delivery = dataclasses.replace(delivery, max_lag=source.fragment.delivery_from(consumer).max_lag)
+        return Interface(value, name, producer, consumer, operator, axis, reduction, times, copies, delivery)
 
 
 def _operator(value: Value, name: str, axis: int | None, source: View, target: View) -> tuple[Operator, str | None]:

@@ -1,7 +1,7 @@
 """What replicas share: for every value, whether each of them has the same, its own part, or something else.
 
-The analysis walks two traces of one program side by side, at the full and at a replica's number of environments. The
-dimension that differs is where the environments are. It answers "something else" whenever it cannot be sure.
+The analysis walks two traces of one program side by side, at the full and at a replica's number of environments (or
+agents). The dimension that differs is where they are. It answers "something else" whenever it cannot be sure.
 """
 
 import enum
@@ -68,8 +68,8 @@ def _jaxpr(wide: Any, narrow: Any, inputs: Sequence[Spread]) -> list[Spread]:
 
 def _equation(wide: Any, narrow: Any, inputs: list[Spread]) -> list[Spread]:
     name = wide.primitive.name
-    if jaxprs.mark_name(wide):
-        return [Spread.SHARED]
+    if jaxprs.mark(wide):  # a collective, unless it is over another axis
+        return [Spread.SHARED] if jaxprs.collective_name(narrow) else inputs[:1]
     if name != narrow.primitive.name:
         return [Spread.PARTIAL] * len(wide.outvars)
     if name == "scan":

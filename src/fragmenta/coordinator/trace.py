@@ -13,13 +13,12 @@ from fragmenta.algorithms import Algorithm
 from fragmenta.coordinator import jaxprs
 from fragmenta.envs import Environment
 from fragmenta.errors import ConfigError
-from fragmenta.graph import Block, Call, Glue, Graph, Loop, Node, Value
-from fragmenta.stage import ENVS
+from fragmenta.graph import Block, Call, Glue, Graph, Loop, Mark, Node, Value
 
 
 def trace(algorithm: Algorithm, env: Environment) -> Graph:
     """The graph of one `iterate`. Afterwards every stage is a Call, every scan that holds one a Loop, the rest Glue."""
-    return _trace(algorithm, env, algorithm.num_envs, 1, frozenset())
+    return _trace(algorithm, env, {"envs": algorithm.num_envs, "agents": env.num_agents}, None, frozenset())
 
 
 def abstract_state(algorithm: Algorithm, env: Environment, num_envs: int) -> Any:
@@ -28,14 +27,21 @@ def abstract_state(algorithm: Algorithm, env: Environment, num_envs: int) -> Any
     return jax.eval_shape(lambda: sized.init(env, jax.random.key(0)))
 
 
-def _trace(algorithm: Algorithm, env: Environment, num_envs: int, together: int, opened: frozenset[str]) -> Graph:
-    """Trace with `num_envs` environments, as one of `together` replicas, looking into the stages in `opened`."""
+def _trace(
+    algorithm: Algorithm,
+    env: Environment,
+    sizes: dict[str, int],
+    together: tuple[str, int] | None,
+    opened: frozenset[str],
+) -> Graph:
+    """Trace at these sizes, as one of several replicas that run as one, looking into the stages in `opened`."""
+    sized = env.with_agents(sizes["agents"])
 
     def iterate(state: Any) -> Any:
-        return algorithm.iterate(env, state)
+        return algorithm.iterate(sized, state)
 
-    state = abstract_state(algorithm, env, num_envs)
-    axis_env = [(ENVS, together)] if together > 1 else None
+    state = abstract_state(algorithm, sized, sizes["envs"])
+    axis_env = [together] if together else None
     closed, shapes = jax.make_jaxpr(iterate, axis_env=axis_env, return_shape=True)(state)
     if jax.tree.structure(shapes[0]) != jax.tree.structure(state) or jax.tree.leaves(shapes[0]) != jax.tree.leaves(
         state
@@ -57,7 +63,7 @@ def _trace(algorithm: Algorithm, env: Environment, num_envs: int, together: int,
         metric_names=metric_names,
         stages=tuple(dict.fromkeys([*top, *nested])),
         top_stages=tuple(top),
-        num_envs=num_envs,
+        sizes=sizes,
         opened=opened,
         names=tracer.names,
         retrace=lambda *arguments: _trace(algorithm, env, *arguments),
@@ -110,7 +116,7 @@ class _Tracer:
 
     def _glue(self, jaxpr: Any, equation: Any, scope: dict[Any, Value], nodes: list[Node]) -> None:
         inputs, outputs, apply, origin = self._bound(jaxpr, equation, scope)
-        mark = jaxprs.mark_name(equation)
+        mark = _mark(jaxprs.mark(equation))
         label = equation.params.get("name", equation.primitive.name)
         nodes.append(Glue(next(self._ids), str(label), inputs, outputs, apply, mark, origin))
 
@@ -125,7 +131,8 @@ class _Tracer:
         inner: tuple[str, ...],
     ) -> None:
         inputs, outputs, apply, origin = self._bound(jaxpr, equation, scope)
-        marks, effects = jaxprs.has_marks(equation), bool(equation.effects)
+        marks = tuple(m for m in map(_mark, jaxprs.marks_within(equation)) if m)
+        effects = bool(equation.effects)
         nodes.append(Call(next(self._ids), stage, inputs, outputs, apply, inner, holds, marks, effects, origin))
         called = jaxprs.called_jaxpr(equation)
         if called is None:
@@ -193,6 +200,12 @@ class _Tracer:
 
     def _value(self, aval: Any) -> Value:
         return Value(next(self._ids), tuple(aval.shape), aval.dtype)
+
+
+def _mark(parts: jaxprs.MarkParts | None) -> Mark | None:
+    if parts is None:
+        return None
+    return Mark(parts.op, parts.over, Value(-1, tuple(parts.aval.shape), parts.aval.dtype), parts.times)
 
 
 def _leaf_names(tree: Any) -> tuple[str, ...]:

@@ -10,11 +10,15 @@ from fragmenta.graph import Block, Call, Fragment, Glue, Graph, Loop, Node, Valu
 
 @dataclasses.dataclass(frozen=True)
 class View:
-    """The graph at one fragment's size. `replicas` counts those that run apart; together they count as one."""
+    """The graph at one fragment's size. `replicas` counts those that run apart; together they count as one.
+
+    `parts` says into how many parts a value falls at that size.
+    """
 
     fragment: Fragment
     graph: Graph
     replicas: int
+    parts: int
     together: bool
     nodes: dict[int, Node]
     spread: dict[int, Spread]
@@ -28,27 +32,37 @@ class View:
 def view(placement: Placement, fragment: Fragment, together: bool, sources: dict[int, frozenset[str]]) -> View:
     """The view of a fragment. Afterwards every value of the graph has a spread, and a dimension where it is split."""
     wide = placement.graph
-    count = fragment.replicas
-    if count == 1:
-        return View(fragment, wide, 1, False, _index(wide.block), {}, {}, {}, frozenset())
-    narrow = wide.retrace(wide.num_envs // count, count if together else 1, wide.opened)
+    axis, count = fragment.axis, fragment.replicas
+    feeders = [f for f in placement.fragments if fragment.delivery_from(f.name).kind == "any"]
+    if count == 1 and not feeders:
+        return View(fragment, wide, 1, 1, False, _index(wide.block), {}, {}, {}, frozenset())
+    if feeders:
+        # Takes one replica's part at a time, as if there were no other environments.
+        axis, count = feeders[0].axis, feeders[0].replicas
+    assert axis is not None
+    sizes = wide.sizes | {axis: wide.sizes[axis] // count}
+    narrow = wide.retrace(sizes, (axis, count) if together else None, wide.opened)
     nodes = _index(narrow.block)
     _check_aligned(wide, narrow, nodes)
+    values = {value.id: value for value in _values(narrow.block)}
+    found = {value.id: env_axis(value.shape, values[value.id].shape) for value in _values(wide.block)}
+    axes = {value: dimension for value, dimension in found.items() if dimension is not None}
+    if feeders:
+        return View(fragment, narrow, 1, count, False, nodes, {}, axes, {}, frozenset())
     single = frozenset(f.name for f in placement.fragments if f.replicas == 1)
-    walk = _Walk(placement, fragment.name, together, nodes, sources, single)
+    walk = _Walk(placement, fragment, together, nodes, sources, single)
     inputs = zip(wide.block.inputs, narrow.block.inputs, strict=True)
     walk.spread.update({a.id: _by_shape(a, b) for a, b in inputs})
     walk.block(wide.block)
-    values = {value.id: value for value in _values(narrow.block)}
-    axes = {value.id: env_axis(value.shape, values[value.id].shape) for value in _values(wide.block)}
     return View(
         fragment=fragment,
         graph=narrow,
         replicas=1 if together else count,
+        parts=count,
         together=together,
         nodes=nodes,
         spread=walk.spread,
-        axes={value: axis for value, axis in axes.items() if axis is not None},
+        axes=axes,
         marked=walk.marked,
         elsewhere=frozenset(walk.elsewhere),
     )
@@ -60,7 +74,7 @@ class _Walk:
     def __init__(
         self,
         placement: Placement,
-        fragment: str,
+        fragment: Fragment,
         together: bool,
         nodes: dict[int, Node],
         sources: dict[int, frozenset[str]],
@@ -86,8 +100,8 @@ class _Walk:
     def _glue(self, node: Glue, twin: Glue) -> None:
         if node.label == "constant" and not node.inputs:
             results = [spread_of_constant(node.origin, twin.origin)]
-        elif node.mark and not self.together:
-            self.marked[node.outputs[0].id] = node.mark
+        elif node.mark and node.mark.applies(self.fragment.axis) and not self.together:
+            self.marked[node.outputs[0].id] = node.mark.op
             results = [Spread.PARTIAL]
         else:
             results = spread_of(node.origin, twin.origin, [self.spread[v.id] for v in node.inputs])
@@ -97,7 +111,7 @@ class _Walk:
         self._write(node.outputs, results)
 
     def _call(self, node: Call, twin: Call) -> None:
-        if self.placement.fragment_of(node) == self.fragment:
+        if self.placement.fragment_of(node) == self.fragment.name:
             results = spread_of(node.origin, twin.origin, [self.spread[v.id] for v in node.inputs])
         else:
             results = [_by_shape(a, b) for a, b in zip(node.outputs, twin.outputs, strict=True)]
@@ -154,6 +168,11 @@ def _check_aligned(wide: Graph, narrow: Graph, nodes: dict[int, Node]) -> None:
     same = len(nodes) == sum(1 for _ in wide.block.walk())
     if not same or any(n.id not in nodes or shape(n) != shape(nodes[n.id]) for n in wide.block.walk()):
         raise ConfigError(
-            f"iterate does other things with {narrow.num_envs} environments than with {wide.num_envs}, so it cannot "
-            f"be replicated: let only shapes depend on the number of environments"
+            f"iterate does other things with {_sizes(narrow)} than with {_sizes(wide)}, so it cannot "
+            f"be replicated: let only shapes depend on these numbers"
         )
+
+
+def _sizes(graph: Graph) -> str:
+    agents = f" and {graph.sizes['agents']} agents" if graph.sizes["agents"] > 1 else ""
+    return f"{graph.sizes['envs']} environments{agents}"

@@ -11,8 +11,9 @@ from typing import Any
 
 from fragmenta.coordinator.dispatch import assign, collect, compile_plan
 from fragmenta.graph import Plan
+from fragmenta.worker.channels.mailbox import Mailbox, mailbox
 from fragmenta.worker.channels.memory import ClosedError, MemoryChannel
-from fragmenta.worker.execute import DeadlineError, Worker
+from fragmenta.worker.execute import DeadlineError, Outcome, Worker
 
 REPORTS_AHEAD = 4
 """How many iterations a worker may be ahead of the caller before it waits."""
@@ -25,6 +26,12 @@ class Report:
     iteration: int
     metrics: dict[int, Any]
     busy: dict[str, float]
+    lag: int | None
+    """Versions between the parameters that acted and those that learned, where they may differ."""
+    source: str | None
+    """The replica that was learned from, where any may come first."""
+    dropped: int
+    """Bundles dropped before this iteration's, because they were too old."""
 
 
 class LocalEngine:
@@ -36,13 +43,18 @@ class LocalEngine:
         self._channels: list[MemoryChannel] = []
         self._failure: tuple[Worker, BaseException] | None = None
         self._lock = threading.Lock()
-        assignments = assign(plan, compile_plan(plan), self._initial, self._channel)
+        self._mailboxes: list[Mailbox] = []
+        self._ending = threading.Event()
+        assignments = assign(plan, compile_plan(plan), self._initial, self._channel, self._mailbox)
         self._workers = [Worker(a.deployment, a.replica, a.ports, a.state, deadline) for a in assignments]
         self._reports = [self._channel(REPORTS_AHEAD) for _ in self._workers]
         self._threads: list[threading.Thread] = []
 
     def run(self, iterations: int) -> Iterator[Report]:
-        """Train, and yield a report per iteration. A failure of any worker is raised here, as it was raised there."""
+        """Train, and yield a report per iteration. A failure of any worker is raised here, as it was raised there.
+
+        Fragments that run freely go on until the others have done that many iterations, and end after their own.
+        """
         self._threads = [
             threading.Thread(target=self._work, args=(index, iterations), name=f"fragmenta-{worker.name}", daemon=True)
             for index, worker in enumerate(self._workers)
@@ -51,7 +63,12 @@ class LocalEngine:
             thread.start()
         for iteration in range(iterations):
             yield self._report(iteration)
+        self._ending.set()
+        for box in self._mailboxes:
+            box.end()
         self._join(self.deadline)
+        if self._failure is not None:
+            self._raise_failure()
 
     def state(self) -> list[Any]:
         """The leaves of the state after the last iteration."""
@@ -60,8 +77,8 @@ class LocalEngine:
 
     def close(self) -> None:
         """Wake and end all workers."""
-        for channel in self._channels:
-            channel.close()
+        self._ending.set()
+        self._close_all()
         # A worker in the middle of a computation ends right after it; two seconds is what a failed run may take.
         self._join(2.0)
 
@@ -77,12 +94,23 @@ class LocalEngine:
         self._channels.append(MemoryChannel(capacity))
         return self._channels[-1]
 
+    def _mailbox(self, kind: str) -> Mailbox:
+        self._mailboxes.append(mailbox(kind))
+        return self._mailboxes[-1]
+
+    def _close_all(self) -> None:
+        for waited in (*self._channels, *self._mailboxes):
+            waited.close()
+
     def _work(self, index: int, iterations: int) -> None:
         worker = self._workers[index]
         try:
-            for _ in range(iterations):
-                metrics = worker.iterate()
-                self._reports[index].send(metrics, float("inf"))
+            if self._runs_freely(worker):
+                while not self._ending.is_set():
+                    worker.iterate()
+            else:
+                for _ in range(iterations):
+                    self._reports[index].send(worker.iterate(), float("inf"))
         except ClosedError:
             pass
         except BaseException as error:
@@ -94,14 +122,18 @@ class LocalEngine:
                 self._failure = worker, error
                 if isinstance(error, DeadlineError):
                     print(all_stacks(), file=sys.stderr)
-        for channel in self._channels:
-            channel.close()
+        self._close_all()
+
+    def _runs_freely(self, worker: Worker) -> bool:
+        return worker.deployment.schedule.program.fragment.name in self.plan.free_running
 
     def _report(self, iteration: int) -> Report:
-        metrics: dict[int, Any] = {}
+        outcomes: list[Outcome] = []
         for worker, reports in zip(self._workers, self._reports, strict=True):
+            if self._runs_freely(worker):
+                continue
             try:
-                metrics.update(reports.recv(self.deadline * 2))
+                outcomes.append(reports.recv(self.deadline * 2))
             except ClosedError:
                 self._raise_failure()
             except TimeoutError:
@@ -112,7 +144,17 @@ class LocalEngine:
         for worker in self._workers:
             share = worker.times.busy / worker.times.total if worker.times.total else 0.0
             busy.setdefault(worker.deployment.schedule.program.fragment.name, []).append(share)
-        return Report(iteration, metrics, {name: sum(shares) / len(shares) for name, shares in busy.items()})
+        metrics = {i: value for outcome in outcomes for i, value in outcome.metrics.items()}
+        (feeder,) = self.plan.free_running or ("",)
+        source = next((f"{feeder}[{o.source}]" for o in outcomes if o.source is not None), None)
+        return Report(
+            iteration,
+            metrics,
+            {name: sum(shares) / len(shares) for name, shares in busy.items()},
+            max((o.lag for o in outcomes if o.lag is not None), default=None),
+            source,
+            sum(o.dropped for o in outcomes),
+        )
 
     def _raise_failure(self) -> None:
         if self._failure is None:

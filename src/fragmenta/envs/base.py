@@ -45,6 +45,8 @@ class World(NamedTuple):
     episode_length: jax.Array
     episode_return: jax.Array
     finished: Finished
+    alive: Any = ()
+    """With several agents: which of them take part, per environment. With one: nothing."""
 
     def clear_finished(self) -> "World":
         """Start counting finished episodes anew."""
@@ -60,6 +62,8 @@ class Transition(NamedTuple):
     terminated: jax.Array
     truncated: jax.Array
     next_observation: jax.Array
+    alive: Any = ()
+    """With several agents: which of them took part in the step, so that the others' entries mean nothing."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,6 +79,16 @@ class Environment:
         """Let instances pass through JAX functions as constants, stages included."""
         super().__init_subclass__(**kwargs)
         jax.tree_util.register_static(cls)
+
+    @property
+    def num_agents(self) -> int:
+        """How many agents act at once."""
+        return 1
+
+    def with_agents(self, count: int) -> "Environment":
+        """The same environment as a fragment sees it that holds only `count` of the agents; for tracing only."""
+        assert count == 1
+        return self
 
     @property
     def observation_space(self) -> Box:

@@ -1,18 +1,32 @@
 """What the system knows of a training loop: the traced graph, and one local program per fragment cut from it."""
 
-from fragmenta.graph.fragment import Fragment
-from fragmenta.graph.ir import Block, Call, Glue, Graph, Loop, Node, Value
-from fragmenta.graph.program import Instruction, Interface, Operator, Plan, Program, Recv, Repeat, Run, Send
+from fragmenta.graph.fragment import Delivery, Fragment
+from fragmenta.graph.ir import Block, Call, Glue, Graph, Loop, Mark, Node, Value
+from fragmenta.graph.program import (
+    Collective,
+    Instruction,
+    Interface,
+    Operator,
+    Plan,
+    Program,
+    Recv,
+    Repeat,
+    Run,
+    Send,
+)
 
 __all__ = [
     "Block",
     "Call",
+    "Collective",
+    "Delivery",
     "Fragment",
     "Glue",
     "Graph",
     "Instruction",
     "Interface",
     "Loop",
+    "Mark",
     "Node",
     "Operator",
     "Plan",

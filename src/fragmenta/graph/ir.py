@@ -39,6 +39,22 @@ class Value:
 
 
 @dataclasses.dataclass(frozen=True)
+class Mark:
+    """A value that is to agree among replicas: among all of them, or among those along one axis."""
+
+    op: str
+    """`mean`, `sum` or `gather`."""
+    over: str | None
+    value: Value
+    times: int = 1
+    """How often it is exchanged each time its node runs."""
+
+    def applies(self, axis: str | None) -> bool:
+        """Whether replicas along that axis take part."""
+        return self.over in (None, axis)
+
+
+@dataclasses.dataclass(frozen=True)
 class Glue:
     """An operation that belongs to no stage; any fragment may compute its own copy."""
 
@@ -47,8 +63,7 @@ class Glue:
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
     apply: Apply = dataclasses.field(repr=False)
-    mark: str | None = None
-    """`mean`, `sum` or `gather`: the value is to agree among replicas."""
+    mark: Mark | None = None
     origin: Any = dataclasses.field(default=None, repr=False)
     """The traced equation, for the analysis of what replicas share."""
 
@@ -64,7 +79,7 @@ class Call:
     apply: Apply = dataclasses.field(repr=False)
     inner: tuple[str, ...] = ()
     holds: tuple[str, ...] = ()
-    has_marks: bool = False
+    marks: tuple[Mark, ...] = ()
     has_effects: bool = False
     origin: Any = dataclasses.field(default=None, repr=False)
 
@@ -145,13 +160,14 @@ class Graph:
     """Every stage in the loop, those nested in others included."""
     top_stages: tuple[str, ...]
     """The stages that are not nested in another one: what a policy gets to place."""
-    num_envs: int
+    sizes: dict[str, int]
+    """How many environments and how many agents it was traced with."""
     opened: frozenset[str]
     """Stages whose inner stages stand in their place."""
     names: dict[int, str] = dataclasses.field(repr=False)
     """What the algorithm calls a value, where JAX knows."""
-    retrace: "Callable[[int, int, frozenset[str]], Graph]" = dataclasses.field(repr=False)
-    """Trace again with a number of environments, a number of replicas that run as one, and some stages opened."""
+    retrace: "Callable[[dict[str, int], tuple[str, int] | None, frozenset[str]], Graph]" = dataclasses.field(repr=False)
+    """Trace again at other sizes, as one of several replicas along an axis that run as one, with some stages opened."""
 
     @property
     def state_inputs(self) -> tuple[Value, ...]:

@@ -7,19 +7,22 @@ instruction ::= Run (a node) | Send | Recv | Repeat (a loop over instructions)
 
 import dataclasses
 import enum
+from collections.abc import Iterable, Iterator
 
-from fragmenta.graph.fragment import Fragment
-from fragmenta.graph.ir import Call, Glue, Graph, Loop, Value
+from fragmenta.graph.fragment import Delivery, Fragment
+from fragmenta.graph.ir import Call, Glue, Graph, Loop, Mark, Value
 
 
 class Operator(enum.Enum):
-    """How a value crosses from one fragment to another; derived from replicas and shapes, never annotated."""
+    """How a value crosses fragments or replicas; derived from replicas, shapes and marks, never annotated."""
 
     SEND = "Send/Recv"
     BROADCAST = "Broadcast"
     SCATTER = "Scatter"
     GATHER = "Gather"
     REDUCE = "Reduce"
+    ALL_REDUCE = "AllReduce"
+    ALL_GATHER = "AllGather"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +42,7 @@ class Interface:
     """How often it crosses per iteration."""
     copies: int
     """How many whole copies arrive each time: one per consumer of a Broadcast, one per producer of a Reduce."""
+    delivery: Delivery
 
     @property
     def bytes_per_iteration(self) -> int:
@@ -49,6 +53,20 @@ class Interface:
     def key(self) -> tuple[int, str]:
         """What tells this interface from all others."""
         return self.value.id, self.consumer
+
+
+@dataclasses.dataclass(frozen=True)
+class Collective:
+    """Values on which the replicas of one fragment agree among themselves, all by the same operator."""
+
+    fragment: str
+    operator: Operator
+    reduction: str | None
+    values: int
+    times: int
+    """How often per iteration, at most."""
+    bytes_per_iteration: int
+    """Bytes that arrive per iteration, over all replicas."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,6 +111,8 @@ class Program:
     fragment: Fragment
     replicas: int
     """Replicas that run apart and exchange values through channels; 1 if they run as one program."""
+    parts: int
+    """Into how many parts the trace at this fragment's size splits a value along the fragment's axis."""
     instructions: tuple[Instruction, ...]
     graph: Graph
     """The trace at this fragment's size."""
@@ -104,6 +124,17 @@ class Program:
     """Per value that replicas hold in parts: the dimension."""
     together: bool = False
     """The fragment's replicas talk to each other, so they run as one program over all their devices."""
+
+    def collectives(self) -> list[Collective]:
+        """What its replicas exchange among themselves."""
+        return list(_collectives(self, _nodes(self.instructions, 1)))
+
+    def marks_of(self, node: Glue | Call) -> tuple[Mark, ...]:
+        """The marks of a node on which the replicas of this fragment meet."""
+        if not self.together:
+            return ()
+        marks = node.marks if isinstance(node, Call) else (node.mark,) if node.mark else ()
+        return tuple(mark for mark in marks if mark.applies(self.fragment.axis))
 
     def __str__(self) -> str:
         from fragmenta.graph.show import show_program
@@ -120,6 +151,22 @@ class Plan:
     programs: tuple[Program, ...]
     interfaces: tuple[Interface, ...]
 
+    @property
+    def arrivals(self) -> int:
+        """Into how many parts, taken one by one as they come, an iteration falls; 1 if it is taken whole."""
+        sources = {i.producer for i in self.interfaces if i.delivery.kind == "any"}
+        return max((self[name].replicas for name in sources), default=1)
+
+    @property
+    def free_running(self) -> frozenset[str]:
+        """Fragments that go through iterations at a pace of their own until the others are done."""
+        return frozenset(i.producer for i in self.interfaces if i.delivery.kind == "any")
+
+    @property
+    def lags(self) -> bool:
+        """Whether some fragment works with values older than the plain program would."""
+        return not all(interface.delivery.waits for interface in self.interfaces)
+
     def __getitem__(self, fragment: str) -> Program:
         return next(program for program in self.programs if program.fragment.name == fragment)
 
@@ -127,3 +174,40 @@ class Plan:
         from fragmenta.graph.show import show_plan
 
         return show_plan(self)
+
+
+def sent(instructions: Iterable[Instruction]) -> Iterator[Interface]:
+    """What a program hands to others."""
+    for instruction in instructions:
+        if isinstance(instruction, Repeat):
+            yield from sent(instruction.body)
+        elif isinstance(instruction, Send):
+            yield instruction.interface
+
+
+def _nodes(instructions: Iterable[Instruction], times: int) -> Iterator[tuple[Glue | Call, int]]:
+    """Every node that a program runs, and how often per iteration."""
+    for instruction in instructions:
+        if isinstance(instruction, Repeat):
+            yield from _nodes(instruction.body, times * instruction.loop.length)
+        elif isinstance(instruction, Run):
+            yield instruction.node, times
+
+
+def _collectives(program: Program, nodes: Iterable[tuple[Glue | Call, int]]) -> Iterator[Collective]:
+    groups: dict[str, list[tuple[Mark, int]]] = {}
+    for node, times in nodes:
+        for mark in program.marks_of(node):
+            groups.setdefault(mark.op, []).append((mark, mark.times * times))
+    replicas = program.fragment.replicas
+    for op, marks in groups.items():
+        gathers = op == "gather"
+        copies = replicas**2 if gathers else replicas
+        yield Collective(
+            fragment=program.fragment.name,
+            operator=Operator.ALL_GATHER if gathers else Operator.ALL_REDUCE,
+            reduction=None if gathers else op,
+            values=len(marks),
+            times=max(times for _, times in marks),
+            bytes_per_iteration=sum(mark.value.bytes * times * copies for mark, times in marks),
+        )

@@ -10,7 +10,7 @@ INDENT = "  "
 
 def show_graph(graph: Graph) -> str:
     """The stages and loops of a graph in order, with what they take and give; glue is counted, not listed."""
-    lines = [f"graph of {', '.join(graph.stages)}; {graph.num_envs} environments"]
+    lines = [f"graph of {', '.join(graph.stages)}; {graph.sizes['envs']} environments"]
     lines += _show_block(graph, graph.block, 1)
     lines.append(f"{INDENT}metrics: {', '.join(graph.metric_names)}")
     return "\n".join(lines)

@@ -5,10 +5,12 @@ from collections.abc import Callable, Sequence
 from typing import cast
 
 from fragmenta.errors import ConfigError, unknown
-from fragmenta.graph import Fragment
+from fragmenta.graph import Delivery, Fragment
+from fragmenta.policies.central import central, central_async
 from fragmenta.policies.cluster import Cluster
-from fragmenta.policies.fused import fused
-from fragmenta.policies.single_learner import single_learner_coarse, single_learner_fine
+from fragmenta.policies.environments import environments
+from fragmenta.policies.fused import fused, multi_learner
+from fragmenta.policies.single_learner import single_learner_async, single_learner_coarse, single_learner_fine
 
 Policy = Callable[[tuple[str, ...], Cluster], Sequence[Fragment]]
 """Takes the names of the stages and the cluster, returns the fragments."""
@@ -17,6 +19,11 @@ POLICIES: dict[str, Policy] = {
     "fused": fused,
     "single_learner_coarse": single_learner_coarse,
     "single_learner_fine": single_learner_fine,
+    "multi_learner": multi_learner,
+    "central": central,
+    "environments": environments,
+    "single_learner_async": single_learner_async,
+    "central_async": central_async,
 }
 ALIASES = {"gpu_only": "fused"}
 
@@ -40,4 +47,4 @@ def resolve(policy: str | Policy) -> Policy:
     return cast(Policy, found)
 
 
-__all__ = ["ALIASES", "POLICIES", "Cluster", "Fragment", "Policy", "resolve"]
+__all__ = ["ALIASES", "POLICIES", "Cluster", "Delivery", "Fragment", "Policy", "resolve"]

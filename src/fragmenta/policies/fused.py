@@ -1,4 +1,4 @@
-"""The whole loop as one program (the paper's DP-GPUOnly; Anakin, PureJaxRL)."""
+"""The whole loop on every device: as one program, or with a learner next to every environment."""
 
 from fragmenta.graph import Fragment
 from fragmenta.policies.cluster import Cluster
@@ -8,3 +8,9 @@ def fused(stages: tuple[str, ...], cluster: Cluster) -> list[Fragment]:
     """Every stage in one compiled program, replicated over devices. Fastest where the environment is JAX."""
     replicas = cluster.replicas
     return [Fragment("all", stages, cluster.spread(replicas), replicas, axis="envs")]
+
+
+def multi_learner(stages: tuple[str, ...], cluster: Cluster) -> list[Fragment]:
+    """Every replica acts, steps and learns on a device of its own; gradients are averaged. Scales learning."""
+    replicas = cluster.replicas
+    return [Fragment("learner", stages, cluster.one_each(replicas), replicas, axis="envs")]

@@ -1,23 +1,32 @@
 """One learner, fed by replicas (Acme, IMPALA and RLlib act apart from it; SEED RL acts in it)."""
 
-from fragmenta.graph import Fragment
+from fragmenta.graph import Delivery, Fragment
 from fragmenta.policies.cluster import Cluster
 
 
 def single_learner_coarse(stages: tuple[str, ...], cluster: Cluster) -> list[Fragment]:
-    """Actors step their environments on their own; one trajectory per iteration goes to the learner."""
-    return _split(stages, cluster, "actor", ("act", "step"))
+    """Actors step their environments on their own; one trajectory per iteration goes to the learner. Little crosses."""
+    return _split(stages, cluster, "actor", ("act", "step"), Delivery("learner", lag=cluster.lag))
 
 
 def single_learner_fine(stages: tuple[str, ...], cluster: Cluster) -> list[Fragment]:
-    """Environments apart from the learner, which also acts; observations and actions cross at every step."""
-    return _split(stages, cluster, "env", ("step",))
+    """Environments apart from the learner, which also acts; observations and actions cross at every step.
+    For environments on plain hosts and large policy networks."""
+    return _split(stages, cluster, "env", ("step",), Delivery("learner"))
 
 
-def _split(stages: tuple[str, ...], cluster: Cluster, name: str, theirs: tuple[str, ...]) -> list[Fragment]:
+def single_learner_async(stages: tuple[str, ...], cluster: Cluster) -> list[Fragment]:
+    """Actors never wait: they use the newest parameters, and the learner takes trajectories as they come (IMPALA)."""
+    latest = Delivery("learner", "latest", max_lag=cluster.max_lag)
+    return _split(stages, cluster, "actor", ("act", "step"), latest, Delivery("actor", "any"))
+
+
+def _split(
+    stages: tuple[str, ...], cluster: Cluster, name: str, theirs: tuple[str, ...], *deliveries: Delivery
+) -> list[Fragment]:
     rest = tuple(stage for stage in stages if stage not in theirs)
     replicas = cluster.replicas
     return [
-        Fragment(name, theirs, cluster.spread(replicas, skip=1), replicas, axis="envs"),
-        Fragment("learner", rest, cluster.spread(1)),
+        Fragment(name, theirs, cluster.spread(replicas, skip=1), replicas, "envs", deliveries[:1]),
+        Fragment("learner", rest, cluster.spread(1), delivery=deliveries[1:]),
     ]

@@ -41,6 +41,7 @@ class Progress:
     steps: int
     steps_per_second: float
     return_mean: float | None
+    lag: int | None
     busy: dict[str, float]
     """Per fragment, the share of time that it computed."""
 
@@ -88,6 +89,11 @@ def train(
     keep_compiled_programs()
     cluster = cluster or local_cluster()
     plan = project(trace(algorithm, environment), policy, cluster, merge)
+    if plan.lags and not algorithm.allows_lag:
+        raise ConfigError(
+            f"{type(algorithm).__name__} does not say that it may act with parameters older than those it learns: "
+            f"choose a synchronous policy without lag, or set allows_lag = True in it if it corrects for that"
+        )
     directory = RunDirectory(Path(run_dir)) if run_dir is not None else None
     if watcher:
         watcher.planned(plan, algorithm)
@@ -121,7 +127,11 @@ def _run(
     deadline: float,
     started: float,
 ) -> Result:
-    iterations = -(-algorithm.total_steps // algorithm.steps_per_iteration)
+    # Where a learner takes one replica's part at a time, an iteration is one part.
+    steps_each = algorithm.steps_per_iteration // plan.arrivals
+    iterations = -(-algorithm.total_steps // steps_each)
+    lags: list[int] = []
+    dropped = 0
     compiling = time.monotonic()
     initial = jax.jit(lambda key: algorithm.init(env, key))(jax.random.key(identity["seed"]))
     leaves, structure = jax.tree.flatten(initial)
@@ -137,23 +147,28 @@ def _run(
             metrics = {name: values[i] for i, name in enumerate(plan.graph.metric_names)}
             if "episodes" in metrics and "returns" in metrics:
                 recent.add(int(metrics["episodes"]), float(metrics["returns"]))
-            steps = (report.iteration + 1) * algorithm.steps_per_iteration
+            steps = (report.iteration + 1) * steps_each
             seconds = time.monotonic() - running
-            records.append(
-                {"iteration": report.iteration, "steps": steps, "seconds": round(seconds, 6), **as_record(metrics)}
-            )
+            record = {"iteration": report.iteration, "steps": steps, "seconds": round(seconds, 6), **as_record(metrics)}
+            if report.lag is not None:
+                lags.append(report.lag)
+                dropped += report.dropped
+                record |= {"lag": report.lag}
+            if report.source is not None:
+                record |= {"source": report.source, "dropped": dropped}
+            records.append(record)
             if directory:
                 directory.add_metrics(records[-1])
             if watcher:
                 rate = steps / seconds
                 watcher.progressed(
-                    Progress(report.iteration + 1, iterations, steps, rate, recent.return_mean, report.busy)
+                    Progress(report.iteration + 1, iterations, steps, rate, recent.return_mean, report.lag, report.busy)
                 )
         state = jax.tree.unflatten(structure, engine.state())
         jax.block_until_ready(state)
         seconds = time.monotonic() - running
     params = algorithm.params(state)
-    steps = iterations * algorithm.steps_per_iteration
+    steps = iterations * steps_each
     summary = {
         **identity,
         "total_steps": steps,
@@ -164,6 +179,8 @@ def _run(
         "return_mean": recent.return_mean,
         "params_sha256": sha256(params),
     }
+    if lags:
+        summary |= {"lag_mean": round(sum(lags) / len(lags), 3), "lag_max": max(lags), "dropped": dropped}
     if directory:
         directory.write_params(params)
         directory.write_json("summary.json", summary)

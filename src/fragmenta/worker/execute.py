@@ -10,7 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from fragmenta.graph import Interface, Operator
+from fragmenta.graph.program import sent
 from fragmenta.worker.backends.xla import Site, compile_schedule, hold
+from fragmenta.worker.channels.mailbox import Bundle, Mailbox
 from fragmenta.worker.channels.memory import Channel
 from fragmenta.worker.steps import Key, Put, Rounds, Schedule, Segment, Step, Take
 
@@ -41,10 +43,15 @@ def deploy(schedule: Schedule, site: Site) -> Deployment:
 
 @dataclasses.dataclass(frozen=True)
 class Ports:
-    """The channels of one replica: for every interface, one per replica on the other side."""
+    """The channels of one replica: for every interface, one per replica on the other side.
+
+    Between fragments that do not wait for each other: one mailbox, by the name of the fragment on the other side.
+    """
 
     outgoing: dict[tuple[int, str], list[Channel]]
     incoming: dict[tuple[int, str], list[Channel]]
+    posts: dict[str, Mailbox]
+    pickups: dict[str, Mailbox]
 
 
 @dataclasses.dataclass
@@ -53,6 +60,19 @@ class Times:
 
     busy: float = 0.0
     total: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """One iteration of a worker: its metrics, by position, and how old the parameters behind it were."""
+
+    metrics: dict[int, Any]
+    lag: int | None = None
+    """Versions between the parameters that acted and those that learned; None where they are the same by design."""
+    source: int | None = None
+    """The replica that it learned from, where any may come first."""
+    dropped: int = 0
+    """How many bundles were dropped before this one, because they were too old."""
 
 
 class Worker:
@@ -66,9 +86,17 @@ class Worker:
         self._known: dict[Key, Any] = {program.graph.state_inputs[i].id: leaf for i, leaf in state.items()}
         self._counters: dict[Key, list[jax.Array]] = {}
         self._iteration = 0
+        self._version = 0
+        self._delayed: dict[tuple[int, str], list[Any]] = {}
+        self._parcels: dict[str, dict[tuple[int, str], Any]] = {}
+        self._picked: dict[str, Bundle] = {}
+        self._dropped = 0
+        sends = [i for i in sent(program.instructions) if not i.delivery.waits]
+        self._is_ahead = any(i.delivery.lag for i in sends)
+        self._parcel_sizes = {i.consumer: sum(other.consumer == i.consumer for other in sends) for i in sends}
 
-    def iterate(self) -> dict[int, Any]:
-        """One training iteration: the metrics that this fragment reports, by position."""
+    def iterate(self) -> Outcome:
+        """One training iteration."""
         site, program = self.deployment.site, self.deployment.schedule.program
         watched = site.platform == "cpu" or self._iteration % SAMPLE_EVERY == 0
         started = time.monotonic()
@@ -80,8 +108,16 @@ class Worker:
         metrics = {i: known[graph.metrics[i].id] for i in program.metrics}
         # Everything but the state goes, so that nothing grows with the number of iterations.
         self._known = {graph.state_inputs[i].id: known[graph.state_outputs[i].id] for i in program.state}
+        outcome = self._outcome(metrics)
+        self._picked.clear()
+        self._dropped = 0
         self._iteration += 1
-        return metrics
+        return outcome
+
+    def _outcome(self, metrics: dict[int, Any]) -> Outcome:
+        for bundle in self._picked.values():
+            return Outcome(metrics, self._iteration - bundle.version, bundle.replica, self._dropped)
+        return Outcome(metrics, min(self._iteration, 1) if self._is_ahead else None)
 
     def state(self) -> dict[int, Any]:
         """The leaves of the state that this worker keeps, by position."""
@@ -129,6 +165,9 @@ class Worker:
 
     def _put(self, put: Put) -> None:
         interface = put.interface
+        if interface.delivery.kind != "every":
+            self._post(interface, self._known[put.keys[0]])
+            return
         channels = self.ports.outgoing[interface.key]
         values = [self._known[key] for key in put.keys]
         if put.split:
@@ -143,6 +182,14 @@ class Worker:
 
     def _take(self, take: Take) -> None:
         interface = take.interface
+        if interface.delivery.kind != "every":
+            self._hold(take.keys[0], self._pick(interface).values[interface.key])
+            return
+        if interface.delivery.lag and self._iteration == 1:
+            # From here on one iteration behind: the first values serve twice.
+            for key, value in zip(take.keys, self._delayed.pop(interface.key), strict=True):
+                self._hold(key, value)
+            return
         channels = self.ports.incoming[interface.key]
         values = []
         for i, channel in enumerate(channels):
@@ -152,9 +199,46 @@ class Worker:
                 raise self._late(interface, f"get it from {_peer(interface.producer, i, channels)}") from None
         if take.join:
             values = take.join(*(jax.device_put(value, self.deployment.site.devices[0]) for value in values))
+        if interface.delivery.lag and self._iteration == 0:
+            self._delayed[interface.key] = list(values)
         for key, value in zip(take.keys, values, strict=True):
-            place = self.deployment.held[key].sharding
-            self._known[key] = value if value.sharding == place else jax.device_put(value, place)
+            self._hold(key, value)
+
+    def _hold(self, key: Key, value: Any) -> None:
+        place = self.deployment.held[key].sharding
+        self._known[key] = value if value.sharding == place else jax.device_put(value, place)
+
+    def _post(self, interface: Interface, value: Any) -> None:
+        """Put a value into the parcel for its consumer; send it off once it is complete."""
+        parcel = self._parcels.setdefault(interface.consumer, {})
+        parcel[interface.key] = value
+        if len(parcel) < self._parcel_sizes[interface.consumer]:
+            return
+        version = self._iteration if interface.delivery.kind == "latest" else self._version
+        try:
+            self.ports.posts[interface.consumer].post(Bundle(parcel, version, self.replica), self.deadline)
+        except TimeoutError:
+            raise self._late(interface, f"hand it to {interface.consumer}") from None
+        del self._parcels[interface.consumer]
+
+    def _pick(self, interface: Interface) -> Bundle:
+        """This iteration's bundle from a producer: the same one for all values that come from there."""
+        if interface.producer in self._picked:
+            return self._picked[interface.producer]
+        max_lag = interface.delivery.max_lag
+        while True:
+            try:
+                bundle = self.ports.pickups[interface.producer].pick(self.deadline)
+            except TimeoutError:
+                raise self._late(interface, f"get it from {interface.producer}") from None
+            if interface.delivery.kind == "latest":
+                self._version = bundle.version
+                break
+            if max_lag is None or self._iteration - bundle.version <= max_lag:
+                break
+            self._dropped += 1
+        self._picked[interface.producer] = bundle
+        return bundle
 
     def _late(self, interface: Interface, what: str) -> DeadlineError:
         name = f"'{interface.name}' {interface.value}" if interface.name else str(interface.value)

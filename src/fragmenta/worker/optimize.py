@@ -80,7 +80,7 @@ class _Builder:
     def _recv(self, interface: Interface) -> list[Item]:
         value, axis = self._local(interface.value), interface.axis
         self._remember((value,))
-        if interface.operator not in (Operator.GATHER, Operator.REDUCE):
+        if interface.operator not in (Operator.GATHER, Operator.REDUCE) or interface.delivery.kind == "any":
             return [Take(interface, (value.id,))]
         count = self.replicas[interface.producer]
 
@@ -178,7 +178,7 @@ class _Builder:
         if axis is None:
             return value
         shape = list(value.shape)
-        shape[axis] //= self.program.fragment.replicas
+        shape[axis] //= self.program.parts
         return dataclasses.replace(value, shape=tuple(shape))
 
     def _remember(self, values: Iterable[Value]) -> None:

@@ -11,7 +11,6 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceShardin
 from fragmenta.coordinator.jaxprs import key_dtype
 from fragmenta.errors import ConfigError, unknown
 from fragmenta.graph import Value
-from fragmenta.stage import ENVS
 from fragmenta.worker.steps import Key, Rounds, Schedule, Segment, Step
 
 UNROLL = {"gpu": 16}
@@ -20,10 +19,11 @@ UNROLL = {"gpu": 16}
 
 @dataclasses.dataclass(frozen=True)
 class Site:
-    """Where a worker computes: one device, or one for each of several replicas that run together."""
+    """Where a worker computes: one device, or one for each of several replicas along `axis` that run together."""
 
     devices: tuple[Any, ...]
     together: int = 1
+    axis: str = ""
 
     @property
     def platform(self) -> str:
@@ -41,36 +41,39 @@ class Site:
             return SingleDeviceSharding(self.devices[0])
         names = [None] * len(value.shape)
         if axis is not None:
-            names[axis] = ENVS  # pyright: ignore[reportArgumentType, reportCallIssue]
+            names[axis] = self.axis  # pyright: ignore[reportArgumentType, reportCallIssue]
         return NamedSharding(self._mesh, PartitionSpec(*names))
+
+    def _spec(self, axis: int | None) -> PartitionSpec:
+        return PartitionSpec() if axis is None else PartitionSpec(*[None] * axis, self.axis)
 
     @property
     def _mesh(self) -> Mesh:
-        return Mesh(np.array(self.devices), (ENVS,))
+        return Mesh(np.array(self.devices), (self.axis,))
 
     def spmd(self, function: Callable, inputs: list[int | None], outputs: list[int | None]) -> Callable:
         """A function of one replica as a function of all of them, whose values hold the parts of all."""
         if self.together == 1:
             return function
         if len(self.devices) == 1:
-            return _vmapped(function, self.together, inputs, outputs)
-        specs = [tuple(_spec(axis) for axis in axes) for axes in (inputs, outputs)]
+            return _vmapped(function, self.axis, self.together, inputs, outputs)
+        specs = [tuple(self._spec(axis) for axis in axes) for axes in (inputs, outputs)]
         return jax.shard_map(function, mesh=self._mesh, in_specs=specs[0], out_specs=specs[1], check_vma=False)
 
 
-def site(names: tuple[str, ...], together: bool) -> Site:
-    """The devices of that name."""
+def site(names: tuple[str, ...], axis: str | None = None) -> Site:
+    """The devices of that name; replicas along `axis` run together there."""
     known = {device_name(device): device for device in jax.devices()}
     for name in names:
         if name not in known:
             raise unknown("device", name, known)
     distinct = tuple(dict.fromkeys(names))
-    if together and len(distinct) not in (1, len(names)):
+    if axis and len(distinct) not in (1, len(names)):
         raise ConfigError(
             f"{len(names)} replicas that talk to each other are on {len(distinct)} devices ({', '.join(distinct)}): "
             f"give each its own, or let those that share one be merged"
         )
-    return Site(tuple(known[name] for name in distinct), len(names) if together else 1)
+    return Site(tuple(known[name] for name in distinct), len(names) if axis else 1, axis or "")
 
 
 def device_name(device: Any) -> str:
@@ -129,16 +132,14 @@ def _axis(schedule: Schedule, where: Site, key: Key) -> int | None:
     return schedule.program.axes.get(key) if where.together > 1 and isinstance(key, int) else None
 
 
-def _spec(axis: int | None) -> PartitionSpec:
-    return PartitionSpec() if axis is None else PartitionSpec(*[None] * axis, ENVS)
-
-
-def _vmapped(function: Callable, count: int, inputs: list[int | None], outputs: list[int | None]) -> Callable:
+def _vmapped(
+    function: Callable, name: str, count: int, inputs: list[int | None], outputs: list[int | None]
+) -> Callable:
     """Replicas as rows of one batch on one device; marks become sums over the rows."""
 
     def run(*arrays: jax.Array) -> tuple[jax.Array, ...]:
         rows = [x if axis is None else _split(x, axis, count) for x, axis in zip(arrays, inputs, strict=True)]
-        results = jax.vmap(function, in_axes=tuple(inputs), out_axes=tuple(outputs), axis_name=ENVS, axis_size=count)(
+        results = jax.vmap(function, in_axes=tuple(inputs), out_axes=tuple(outputs), axis_name=name, axis_size=count)(
             *rows
         )
         return tuple(x if axis is None else _join(x, axis) for x, axis in zip(results, outputs, strict=True))

@@ -1,0 +1,54 @@
+"""Advantage actor-critic (Mnih et al., 2016): A2C where replicas wait for each other, A3C where they do not."""
+
+import dataclasses
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from fragmenta.algorithms.actor_critic import ActorCritic, Learner, State
+from fragmenta.envs import Environment, Transition
+from fragmenta.rl import generalized_advantage, next_values, split_each
+from fragmenta.stage import all_mean, all_sum, stage
+
+
+@dataclasses.dataclass(frozen=True)
+class A2C(ActorCritic):
+    """One gradient per iteration from a few steps of every environment."""
+
+    allows_lag: ClassVar[bool] = True  # A3C lives with gradients that are a few versions old
+
+    num_envs: int = 16
+    horizon: int = 16
+    gae_lambda: float = 0.95
+
+    def iterate(self, env: Environment, state: State) -> tuple[State, dict[str, jax.Array]]:
+        keys, act_keys = split_each(state.keys)
+        world, trajectory, _ = self.collect(env, state.learner.params, state.world, act_keys)
+        learner, losses = self.learn(env, state.learner, trajectory)
+        finished = all_sum(jax.tree.map(jnp.sum, world.finished))
+        return State(world, learner, keys), {**finished._asdict(), **losses}
+
+    @stage
+    def learn(self, env: Environment, learner: Learner, trajectory: Transition) -> tuple[Learner, dict[str, jax.Array]]:
+        """Improve policy and value on one iteration's steps."""
+        gradients, losses = self.gradient(env, learner.params, trajectory)
+        return self.apply(learner, all_mean(gradients)), all_mean(losses)
+
+    @stage
+    def gradient(self, env: Environment, params: Any, trajectory: Transition) -> tuple[Any, dict[str, jax.Array]]:
+        """The gradient of the loss on a trajectory."""
+        value = self.value(params, trajectory.observation)
+        following = next_values(lambda seen: self.value(params, seen), value, trajectory, env.max_steps)
+        advantage = generalized_advantage(trajectory, value, following, self.gamma, self.gae_lambda)
+        target = advantage + value
+
+        def loss(params: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
+            policy = self.policy(env, params, trajectory.observation)
+            policy_loss = -jnp.mean(policy.log_prob(trajectory.action) * advantage)
+            value_loss = 0.5 * jnp.mean((self.value(params, trajectory.observation) - target) ** 2)
+            entropy = jnp.mean(policy.entropy())
+            losses = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
+            return policy_loss + self.value_cost * value_loss - self.entropy_cost * entropy, losses
+
+        return jax.grad(loss, has_aux=True)(params)

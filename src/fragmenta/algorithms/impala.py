@@ -1,0 +1,63 @@
+"""Importance-weighted actor-learner architecture (Espeholt et al., 2018): actors may be behind, V-trace corrects it."""
+
+import dataclasses
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from fragmenta.algorithms.actor_critic import ActorCritic, Learner, State
+from fragmenta.envs import Environment, Transition
+from fragmenta.rl import next_values, split_each, v_trace
+from fragmenta.stage import all_mean, all_sum, stage
+
+
+@dataclasses.dataclass(frozen=True)
+class IMPALA(ActorCritic):
+    """One gradient per trajectory, weighted by how likely the learner's own policy finds the actions."""
+
+    allows_lag: ClassVar[bool] = True
+
+    num_envs: int = 16
+    horizon: int = 16
+    trace_decay: float = 0.95
+    """Lambda of V-trace: how far corrections travel back in time."""
+    clip_rho: float = 1.0
+    clip_c: float = 1.0
+
+    def iterate(self, env: Environment, state: State) -> tuple[State, dict[str, jax.Array]]:
+        keys, act_keys = split_each(state.keys)
+        world, trajectory, log_prob = self.collect(env, state.learner.params, state.world, act_keys)
+        learner, losses = self.learn(env, state.learner, trajectory, log_prob)
+        finished = all_sum(jax.tree.map(jnp.sum, world.finished))
+        return State(world, learner, keys), {**finished._asdict(), **losses}
+
+    @stage
+    def learn(
+        self, env: Environment, learner: Learner, trajectory: Transition, log_prob: jax.Array
+    ) -> tuple[Learner, dict[str, jax.Array]]:
+        """Improve policy and value on one iteration's steps."""
+        gradients, losses = self.gradient(env, learner.params, trajectory, log_prob)
+        return self.apply(learner, all_mean(gradients)), all_mean(losses)
+
+    @stage
+    def gradient(
+        self, env: Environment, params: Any, trajectory: Transition, log_prob: jax.Array
+    ) -> tuple[Any, dict[str, jax.Array]]:
+        """The gradient of the loss on a trajectory that another policy may have acted."""
+        value = self.value(params, trajectory.observation)
+        following = next_values(lambda seen: self.value(params, seen), value, trajectory, env.max_steps)
+        log_ratio = self.policy(env, params, trajectory.observation).log_prob(trajectory.action) - log_prob
+        limits = self.clip_rho, self.clip_c
+        target, advantage = v_trace(trajectory, value, following, log_ratio, self.gamma, self.trace_decay, *limits)
+
+        def loss(params: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
+            policy = self.policy(env, params, trajectory.observation)
+            policy_loss = -jnp.mean(policy.log_prob(trajectory.action) * advantage)
+            value_loss = 0.5 * jnp.mean((self.value(params, trajectory.observation) - target) ** 2)
+            entropy = jnp.mean(policy.entropy())
+            losses = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
+            losses["ratio"] = jnp.mean(jnp.exp(log_ratio))
+            return policy_loss + self.value_cost * value_loss - self.entropy_cost * entropy, losses
+
+        return jax.grad(loss, has_aux=True)(params)

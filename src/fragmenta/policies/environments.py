@@ -1,0 +1,14 @@
+"""Environments on workers of their own, agents on others (MALib; MAPPO in the paper)."""
+
+from fragmenta.graph import Fragment
+from fragmenta.policies.cluster import Cluster
+
+
+def environments(stages: tuple[str, ...], cluster: Cluster) -> list[Fragment]:
+    """Environments step on their own workers; acting and learning are replicated along the agents. For many agents."""
+    rest = tuple(stage for stage in stages if stage != "step")
+    replicas, learners = cluster.replicas, min(cluster.replicas, cluster.agents)
+    return [
+        Fragment("env", ("step",), cluster.spread(replicas), replicas, axis="envs"),
+        Fragment("agents", rest, cluster.spread(learners), learners, axis="agents"),
+    ]

@@ -1,0 +1,116 @@
+"""Mailboxes between fragments that do not wait for each other: all values of an iteration change hands at once."""
+
+import collections
+import threading
+import time
+from typing import Any, NamedTuple, Protocol
+
+from fragmenta.worker.channels.memory import ClosedError
+
+
+class Bundle(NamedTuple):
+    """All that one replica hands over in an iteration, by interface, and the version of the parameters it is from."""
+
+    values: dict[tuple[int, str], Any]
+    version: int
+    replica: int
+
+
+class Mailbox(Protocol):
+    """Where replicas of one fragment leave bundles for another."""
+
+    def post(self, bundle: Bundle, timeout: float) -> None:
+        """Leave a bundle. TimeoutError past the time, ClosedError once closed."""
+        ...
+
+    def pick(self, timeout: float) -> Bundle:
+        """A bundle; wait while there is none. TimeoutError past the time, ClosedError once closed."""
+        ...
+
+    def end(self) -> None:
+        """Nobody will pick again: posting neither waits nor keeps anything from now on."""
+        ...
+
+    def close(self) -> None:
+        """Wake everyone who waits, and let nobody wait again."""
+        ...
+
+
+class _Box:
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._closed = self._ended = False
+
+    def end(self) -> None:
+        """Let posting succeed at once and keep nothing."""
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Wake everyone."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def _wait(self, ready: Any, timeout: float) -> None:
+        """Wait until `ready()`, with the lock held."""
+        end = time.monotonic() + timeout
+        while not self._closed and not ready():
+            if time.monotonic() >= end:
+                raise TimeoutError
+            self._changed.wait(min(end - time.monotonic(), threading.TIMEOUT_MAX))
+        if self._closed:
+            raise ClosedError
+
+
+class LatestMailbox(_Box):
+    """Keeps the newest bundle only. Whoever picks waits for the very first and for none after it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._newest: Bundle | None = None
+
+    def post(self, bundle: Bundle, timeout: float) -> None:
+        """Replace what was there."""
+        with self._changed:
+            if self._closed:
+                raise ClosedError
+            self._newest = bundle
+            self._changed.notify_all()
+
+    def pick(self, timeout: float) -> Bundle:
+        """The newest bundle, which stays for others."""
+        with self._changed:
+            self._wait(lambda: self._newest is not None, timeout)
+            assert self._newest is not None
+            return self._newest
+
+
+class AnyMailbox(_Box):
+    """First come, first served. A replica whose bundle was not picked yet waits before it leaves another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._bundles: collections.OrderedDict[int, Bundle] = collections.OrderedDict()
+
+    def post(self, bundle: Bundle, timeout: float) -> None:
+        """Queue behind the other replicas."""
+        with self._changed:
+            self._wait(lambda: self._ended or bundle.replica not in self._bundles, timeout)
+            if not self._ended:
+                self._bundles[bundle.replica] = bundle
+                self._changed.notify_all()
+
+    def pick(self, timeout: float) -> Bundle:
+        """The oldest bundle."""
+        with self._changed:
+            self._wait(lambda: self._bundles, timeout)
+            _, bundle = self._bundles.popitem(last=False)
+            self._changed.notify_all()
+            return bundle
+
+
+def mailbox(kind: str) -> Mailbox:
+    """The mailbox for a delivery of that kind."""
+    return {"latest": LatestMailbox, "any": AnyMailbox}[kind]()
