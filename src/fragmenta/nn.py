@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from fragmenta.mlp_kernel import Layers, fits, mlp
+from fragmenta.stage import row_wise
 
 KERNEL_ROWS = 1_024
 """From so many rows on, a GPU computes the whole network in one kernel: below, starting it costs more than it saves."""
@@ -33,14 +34,22 @@ class MLP(nn.Module):
             )
             for i, scale in enumerate(scales)
         )
-        plain = functools.partial(_layer_by_layer, compute=self.compute)
-        rows = x.reshape(-1, widths[0])
-        if rows.shape[0] >= KERNEL_ROWS and fits(rows.shape[0], widths):
-            fused = functools.partial(mlp, compute=self.compute, interpret=False)
-            outputs = jax.lax.platform_dependent(layers, rows, cuda=fused, default=plain)
-        else:
-            outputs = plain(layers, rows)
-        return outputs.reshape(*x.shape[:-1], self.outputs)
+        return _network(layers, x, compute=self.compute)
+
+
+def _forward(layers: Layers, x: jax.Array, compute: str) -> jax.Array:
+    widths = (x.shape[-1], *(bias.shape[0] for _, bias in layers))
+    plain = functools.partial(_layer_by_layer, compute=compute)
+    rows = x.reshape(-1, widths[0])
+    if rows.shape[0] >= KERNEL_ROWS and fits(rows.shape[0], widths):
+        fused = functools.partial(mlp, compute=compute, interpret=False)
+        outputs = jax.lax.platform_dependent(layers, rows, cuda=fused, default=plain)
+    else:
+        outputs = plain(layers, rows)
+    return outputs.reshape(*x.shape[:-1], widths[-1])
+
+
+_network = row_wise(_forward, static=("compute",))
 
 
 def _layer_by_layer(layers: Layers, x: jax.Array, compute: str) -> jax.Array:

@@ -15,6 +15,7 @@ from jax.interpreters import ad, batching, mlir
 
 STAGE_PREFIX = "stage:"
 MARK_PREFIX = "mark:"
+ROWS_PREFIX = "rows:"
 AXES = ("envs", "agents")
 """Names of the axes along which fragments are replicated; one is bound while replicas along it run as one program."""
 
@@ -31,6 +32,20 @@ def stage(function: Function) -> Function:
 
     named.__name__ = named.__qualname__ = STAGE_PREFIX + function.__name__
     return cast(Function, jax.jit(named))
+
+
+def row_wise(function: Function, static: tuple[str, ...] = ()) -> Function:
+    """Say that each row of a function's results depends on that row of its arguments alone.
+
+    It may then be computed another way for many rows than for few, and replicas still agree on it.
+    """
+
+    @functools.wraps(function)
+    def named(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    named.__name__ = named.__qualname__ = ROWS_PREFIX + function.__name__
+    return cast(Function, jax.jit(named, static_argnames=static))
 
 
 def all_mean(tree: Tree, over: str | None = None) -> Tree:

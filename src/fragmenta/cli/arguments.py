@@ -12,8 +12,34 @@ import tyro
 from fragmenta.algorithms import ALGORITHMS, Algorithm
 from fragmenta.envs import ENVIRONMENTS
 from fragmenta.errors import ConfigError, unknown
+from fragmenta.policies import Cluster
+from fragmenta.training.hardware import local_cluster, use_cpu_devices
 
 Options = TypeVar("Options")
+
+
+@dataclasses.dataclass(frozen=True)
+class ClusterOptions:
+    """How often and on what a policy's fragments run."""
+
+    replicas: int = 1
+    """How often the policy's replicated fragment runs; environments (or agents) are divided among the replicas."""
+    cpu_devices: int | None = None
+    """As how many devices the processor counts; a replica that talks to others needs one of its own."""
+    lag: int = 0
+    """1: collect the next iteration while the learner works on this one, with parameters one iteration old."""
+    max_lag: int | None = None
+    """Under an asynchronous policy: drop what was made with parameters more than so many versions old."""
+
+    def cluster(self) -> Cluster:
+        """The devices of this machine, used this way."""
+        if self.lag not in (0, 1):
+            raise ConfigError(f"lag is {self.lag}: choose 0 or 1")
+        if self.max_lag is not None and self.max_lag < 0:
+            raise ConfigError(f"max_lag is {self.max_lag}: it must be at least 0")
+        if self.cpu_devices is not None:
+            use_cpu_devices(self.cpu_devices)
+        return local_cluster(self.replicas, self.lag, self.max_lag)
 
 
 def read(command: str, options: type[Options], arguments: list[str]) -> tuple[Algorithm, str, Options]:

@@ -6,23 +6,20 @@ import subprocess
 import sys
 from typing import Literal
 
-from fragmenta.cli.arguments import PolicyName, read
+from fragmenta.cli.arguments import ClusterOptions, PolicyName, read
 from fragmenta.coordinator.plan import project
 from fragmenta.coordinator.trace import trace
 from fragmenta.envs import make
 from fragmenta.errors import ConfigError
 from fragmenta.graph.show import to_dot, to_mermaid
-from fragmenta.training.hardware import local_cluster
 
 
 @dataclasses.dataclass(frozen=True)
-class GraphOptions:
+class GraphOptions(ClusterOptions):
     """What to show."""
 
     policy: PolicyName = "single_learner_coarse"
     """Which part of the loop runs where."""
-    replicas: int = 1
-    """How often the policy's replicated fragment runs."""
     merge: bool = False
     """Join fragments and replicas that share a device, as training does."""
     format: Literal["text", "mermaid", "svg"] = "text"
@@ -36,8 +33,9 @@ def run(arguments: list[str]) -> int:
     algorithm.validate(environment)
     if options.format == "svg" and shutil.which("dot") is None:
         raise ConfigError("format svg needs graphviz' dot, which is not installed: install graphviz, or use mermaid")
+    cluster = options.cluster()
     graph = trace(algorithm, environment)
-    plan = project(graph, options.policy, local_cluster(options.replicas), options.merge)
+    plan = project(graph, options.policy, cluster, options.merge)
     if options.format == "mermaid":
         sys.stdout.write(to_mermaid(plan))
     elif options.format == "svg":

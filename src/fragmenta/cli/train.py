@@ -6,22 +6,20 @@ import sys
 import time
 from pathlib import Path
 
-from fragmenta.cli.arguments import PolicyName, read
+from fragmenta.cli.arguments import ClusterOptions, PolicyName, read
 from fragmenta.cli.view import PlainView, TerminalView
-from fragmenta.training.hardware import idle_gpu, local_cluster
+from fragmenta.training.hardware import idle_gpu
 from fragmenta.training.train import train
 
 
 @dataclasses.dataclass(frozen=True)
-class TrainOptions:
+class TrainOptions(ClusterOptions):
     """Where and how to run."""
 
     policy: PolicyName = "fused"
-    """Which part of the loop runs where; never changes the result. `fragmenta policies` lists them."""
+    """Which part of the loop runs where; `fragmenta policies` lists them. Synchronous ones never change the result."""
     engine: str = "local"
     """What runs the fragments: local (threads in this process)."""
-    replicas: int = 1
-    """How often the policy's replicated fragment runs; environments are divided among the replicas."""
     merge: bool = True
     """Join fragments and replicas that share a device."""
     seed: int = 0
@@ -40,6 +38,7 @@ def run(arguments: list[str]) -> int:
     policy = options.policy.replace(":", ".")
     default = Path("runs") / f"{type(algorithm).__name__.lower()}-{env}-{policy}-{options.seed}-{stamp}"
     run_dir = options.run_dir or _unused(default)
+    cluster = options.cluster()
     warning = idle_gpu()
     if warning:
         print(f"fragmenta: {warning}", file=sys.stderr)
@@ -51,7 +50,7 @@ def run(arguments: list[str]) -> int:
             policy=options.policy,
             engine=options.engine,
             seed=options.seed,
-            cluster=local_cluster(options.replicas),
+            cluster=cluster,
             merge=options.merge,
             run_dir=run_dir,
             deadline=options.deadline,

@@ -26,11 +26,9 @@ def demand(placement: Placement, ownership: Ownership, views: dict[str, View]) -
     that carry a copy), every metric by one fragment, and whatever a fragment needs it either makes or receives.
     """
     solver = _Solver(placement, ownership, views)
-    size = -1
-    while size != solver.size():
-        size = solver.size()
-        solver.outputs()
-        solver.block(placement.graph.block)
+    solver.settle()
+    solver.adopt_orphans()
+    solver.settle()
     solver.senders(placement.graph.block, placement.graph.state_inputs)
     reporter = tuple(solver.reporter(metric) for metric in placement.graph.metrics)
     return Demand({key: frozenset(value) for key, value in solver.needs.items()}, solver.sender, reporter)
@@ -50,6 +48,21 @@ class _Solver:
     def size(self) -> int:
         return sum(map(len, self.needs.values()))
 
+    def settle(self) -> None:
+        """Walk backwards until nothing new is needed."""
+        size = -1
+        while size != self.size():
+            size = self.size()
+            self.outputs()
+            self.block(self.placement.graph.block)
+
+    def adopt_orphans(self) -> None:
+        """State that changes but that nobody needs is kept all the same, so that it can be looked at and resumed."""
+        graph = self.placement.graph
+        for before, after in zip(graph.state_inputs, graph.state_outputs, strict=True):
+            if before is not after and not self.of(before):
+                self.of(before).add(self.keeper)
+
     def of(self, value: Value) -> set[str]:
         return self.needs.setdefault(value.id, set())
 
@@ -58,8 +71,6 @@ class _Solver:
         graph = self.placement.graph
         for before, after in zip(graph.state_inputs, graph.state_outputs, strict=True):
             owner = self.owner[before.id]
-            if owner is None and before is not after and not self.of(before):
-                owner = self.keeper
             for fragment in [owner] if owner else set(self.of(before)):
                 self.of(before).add(fragment)
                 self.of(after).add(fragment)

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fragmenta.graph import Interface, Operator, Plan, Program
+from fragmenta.graph import Delivery, Interface, Operator, Plan, Program
 from fragmenta.worker.backends.xla import Site, from_raw, site, to_raw
 from fragmenta.worker.channels.mailbox import Mailbox
 from fragmenta.worker.channels.memory import Channel
@@ -52,7 +52,7 @@ def assign(
     deployments: Sequence[Sequence[Deployment]],
     state: Sequence[Any],
     channel: Callable[[], Channel],
-    mailbox: Callable[[str], Mailbox],
+    mailbox: Callable[[Delivery], Mailbox],
 ) -> list[Assignment]:
     """One assignment per worker. Afterwards every interface has a channel between each pair of replicas that use it,
     or shares one mailbox with all others between the two fragments if these do not wait for each other."""
@@ -65,7 +65,7 @@ def assign(
     for interface in plan.interfaces:
         if interface.delivery.kind != "every":
             if interface.consumer not in ports[interface.producer, 0].posts:
-                shared = mailbox(interface.delivery.kind)
+                shared = mailbox(interface.delivery)
                 for source in range(replicas[interface.producer]):
                     ports[interface.producer, source].posts[interface.consumer] = shared
                 for target in range(replicas[interface.consumer]):

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, Literal, Var, jaxpr_as_fun  # pyright: ignore[reportPrivateImportUsage]
 
-from fragmenta.stage import MARK_PREFIX, STAGE_PREFIX, mark_p
+from fragmenta.stage import MARK_PREFIX, ROWS_PREFIX, STAGE_PREFIX, mark_p
 
 CALLS = ("jit", "pjit", "closed_call", "core_call", "checkpoint", "custom_jvp_call", "custom_vjp_call")
 """Primitives that only call the jaxpr inside them, with the same arguments."""
@@ -108,6 +108,12 @@ def marks_within(equation: Equation) -> list[MarkParts]:
     rounds = equation.params["length"] if equation.primitive.name == "scan" else 1
     inside = [m for inner in inner_jaxprs(equation) for sub in open_jaxpr(inner)[0].eqns for m in marks_within(sub)]
     return [m._replace(times=m.times * rounds) for m in inside]
+
+
+def is_row_wise(equation: Equation) -> bool:
+    """Whether an equation calls a function, or the derivative of one, that is declared to work row by row."""
+    name = equation.params.get("name")
+    return isinstance(name, str) and name.startswith(ROWS_PREFIX)
 
 
 def stages_within(equation: Equation) -> tuple[str, ...]:

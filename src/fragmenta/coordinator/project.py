@@ -158,6 +158,8 @@ class _Cutter:
 
 def _operator(value: Value, name: str, axis: int | None, source: View, target: View) -> tuple[Operator, str | None]:
     """The table of design: producer's and consumer's replicas and the value's dimension give the operator."""
+    if source.together and source.spread[value.id] == Spread.PARTIAL:
+        raise _differs(value, name, source, "leaves")
     if source.replicas == 1:
         if target.replicas == 1:
             return Operator.SEND, None

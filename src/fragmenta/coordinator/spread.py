@@ -72,6 +72,8 @@ def _equation(wide: Any, narrow: Any, inputs: list[Spread]) -> list[Spread]:
         return [Spread.SHARED] if jaxprs.collective_name(narrow) else inputs[:1]
     if name != narrow.primitive.name:
         return [Spread.PARTIAL] * len(wide.outvars)
+    if jaxprs.is_row_wise(wide):
+        return _row_wise(wide, narrow, inputs)
     if name == "scan":
         return _scan(wide, narrow, inputs)
     if name == "while":
@@ -102,6 +104,22 @@ def _operation(wide: Any, narrow: Any, axis: int | None, a: Shape, b: Shape, inp
     if mixes and any(at is not None and mixes(_Case(wide.params, at, shape, axis, a)) for at, shape in operands):
         return Spread.PARTIAL
     return Spread.SPLIT
+
+
+def _row_wise(wide: Any, narrow: Any, inputs: list[Spread]) -> list[Spread]:
+    """Rows stay rows. A result with another number of them (a derivative's sums, flattened rows) may mix them."""
+    worst = max(inputs, default=Spread.SHARED)
+    if worst != Spread.SPLIT:
+        return [worst] * len(wide.outvars)
+    parts = {_extents(a, b) for a, b, s in zip(wide.invars, narrow.invars, inputs, strict=True) if s == Spread.SPLIT}
+    results = zip(wide.outvars, narrow.outvars, strict=True)
+    return [Spread.SPLIT if (_extents(a, b) or 0) in parts else Spread.PARTIAL for a, b in results]
+
+
+def _extents(wide: Any, narrow: Any) -> tuple[int, int] | None:
+    """How long the differing dimension is in both, or None if none differs."""
+    axis = env_axis(_shape(wide), _shape(narrow))
+    return None if axis is None else (_shape(wide)[axis], _shape(narrow)[axis])
 
 
 def _scan(wide: Any, narrow: Any, inputs: list[Spread]) -> list[Spread]:

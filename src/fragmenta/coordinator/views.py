@@ -105,7 +105,9 @@ class _Walk:
             results = [Spread.PARTIAL]
         else:
             results = spread_of(node.origin, twin.origin, [self.spread[v.id] for v in node.inputs])
-        if Spread.PARTIAL in results and self.sources[node.outputs[0].id] & self.single:
+        # From what a replica alone has, nobody else can compute it.
+        private = any(self.spread[v.id] == Spread.PARTIAL and v.id not in self.marked for v in node.inputs)
+        if Spread.PARTIAL in results and not private and self.sources[node.outputs[0].id] & self.single:
             self.elsewhere.add(node.id)
             results = [_by_shape(a, b) for a, b in zip(node.outputs, twin.outputs, strict=True)]
         self._write(node.outputs, results)

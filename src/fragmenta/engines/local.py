@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any
 
 from fragmenta.coordinator.dispatch import assign, collect, compile_plan
-from fragmenta.graph import Plan
+from fragmenta.graph import Delivery, Plan
 from fragmenta.worker.channels.mailbox import Mailbox, mailbox
 from fragmenta.worker.channels.memory import ClosedError, MemoryChannel
 from fragmenta.worker.execute import DeadlineError, Outcome, Worker
@@ -94,8 +94,8 @@ class LocalEngine:
         self._channels.append(MemoryChannel(capacity))
         return self._channels[-1]
 
-    def _mailbox(self, kind: str) -> Mailbox:
-        self._mailboxes.append(mailbox(kind))
+    def _mailbox(self, delivery: Delivery) -> Mailbox:
+        self._mailboxes.append(mailbox(delivery))
         return self._mailboxes[-1]
 
     def _close_all(self) -> None:

@@ -59,7 +59,6 @@ class Interface:
 class Collective:
     """Values on which the replicas of one fragment agree among themselves, all by the same operator."""
 
-    fragment: str
     operator: Operator
     reduction: str | None
     values: int
@@ -127,7 +126,9 @@ class Program:
 
     def collectives(self) -> list[Collective]:
         """What its replicas exchange among themselves."""
-        return list(_collectives(self, _nodes(self.instructions, 1)))
+        nodes = _nodes(self.instructions, 1)
+        marks = [(mark, mark.times * times) for node, times in nodes for mark in self.marks_of(node)]
+        return group_marks(marks, self.fragment.replicas)
 
     def marks_of(self, node: Glue | Call) -> tuple[Mark, ...]:
         """The marks of a node on which the replicas of this fragment meet."""
@@ -194,20 +195,19 @@ def _nodes(instructions: Iterable[Instruction], times: int) -> Iterator[tuple[Gl
             yield instruction.node, times
 
 
-def _collectives(program: Program, nodes: Iterable[tuple[Glue | Call, int]]) -> Iterator[Collective]:
+def group_marks(marks: Iterable[tuple[Mark, int]], replicas: int) -> list[Collective]:
+    """One collective per operation, from marks and how often each is exchanged."""
     groups: dict[str, list[tuple[Mark, int]]] = {}
-    for node, times in nodes:
-        for mark in program.marks_of(node):
-            groups.setdefault(mark.op, []).append((mark, mark.times * times))
-    replicas = program.fragment.replicas
-    for op, marks in groups.items():
-        gathers = op == "gather"
-        copies = replicas**2 if gathers else replicas
-        yield Collective(
-            fragment=program.fragment.name,
-            operator=Operator.ALL_GATHER if gathers else Operator.ALL_REDUCE,
-            reduction=None if gathers else op,
-            values=len(marks),
-            times=max(times for _, times in marks),
-            bytes_per_iteration=sum(mark.value.bytes * times * copies for mark, times in marks),
+    for mark, times in marks:
+        groups.setdefault(mark.op, []).append((mark, times))
+    return [
+        Collective(
+            operator=Operator.ALL_GATHER if op == "gather" else Operator.ALL_REDUCE,
+            reduction=None if op == "gather" else op,
+            values=len(group),
+            times=max(times for _, times in group),
+            # Every replica gets the whole; of a gather, a replica has given one part of it.
+            bytes_per_iteration=sum(m.value.bytes * n for m, n in group) * replicas ** (2 if op == "gather" else 1),
         )
+        for op, group in groups.items()
+    ]

@@ -2,8 +2,20 @@
 
 from collections.abc import Iterable
 
-from fragmenta.graph.ir import Block, Call, Graph, Loop, Value
-from fragmenta.graph.program import Instruction, Interface, Operator, Plan, Program, Recv, Repeat, Run, Send
+from fragmenta.graph.fragment import Delivery
+from fragmenta.graph.ir import Block, Call, Graph, Loop, Mark, Value
+from fragmenta.graph.program import (
+    Instruction,
+    Interface,
+    Operator,
+    Plan,
+    Program,
+    Recv,
+    Repeat,
+    Run,
+    Send,
+    group_marks,
+)
 
 INDENT = "  "
 
@@ -19,8 +31,10 @@ def show_graph(graph: Graph) -> str:
 def show_plan(plan: Plan) -> str:
     """The listing of every fragment, and the bytes that cross per iteration."""
     total = sum(interface.bytes_per_iteration for interface in plan.interfaces)
+    among = sum(c.bytes_per_iteration for program in plan.programs for c in program.collectives())
     width = max(len(_title(program)) for program in plan.programs) + 2
-    lines = [f"policy {plan.policy}: {_bytes(total)} cross per iteration"]
+    also = f", {byte_text(among)} among replicas" if among else ""
+    lines = [f"policy {plan.policy}: {byte_text(total)} cross per iteration{also}"]
     lines += [_show_program(program, width) for program in plan.programs]
     return "\n".join(lines)
 
@@ -78,7 +92,7 @@ def _title(program: Program) -> str:
 
 
 def _show_program(program: Program, width: int) -> str:
-    lines = _show_instructions(program.instructions)
+    lines = _show_instructions(program, program.instructions)
     reports = f", reports {len(program.metrics)} metrics" if program.metrics else ""
     lines.append(f"keeps {len(program.state)} leaves of the state{reports}")
     if program.together:
@@ -87,17 +101,18 @@ def _show_program(program: Program, width: int) -> str:
     return "\n".join((head if i == 0 else " " * width) + line for i, line in enumerate(lines))
 
 
-def _show_instructions(instructions: Iterable[Instruction]) -> list[str]:
+def _show_instructions(program: Program, instructions: Iterable[Instruction]) -> list[str]:
     lines: list[str] = []
     for instruction in instructions:
         if isinstance(instruction, Repeat):
-            inside = _show_instructions(instruction.body)
+            inside = _show_instructions(program, instruction.body)
             if inside:
                 lines.append(f"loop x{instruction.loop.length}:  {inside[0]}")
                 lines += [" " * len(f"loop x{instruction.loop.length}:  ") + line for line in inside[1:]]
         elif isinstance(instruction, Run):
             if isinstance(instruction.node, Call):
                 lines.append(instruction.node.stage)
+            lines += _meetings(program.marks_of(instruction.node), program.fragment.replicas)
         else:
             lines.append(_crossing(instruction))
     return lines
@@ -109,15 +124,42 @@ def _crossing(instruction: Send | Recv) -> str:
         verb, peer = "send", f"-> {interface.consumer}"
     else:
         verb, peer = "recv", f"<- {interface.producer}"
-    operator = interface.operator.value + (f" ({interface.reduction})" if interface.reduction else "")
+    operator = operator_text(interface.operator, interface.reduction) + delivery_text(interface.delivery)
     name = f"{interface.name} " if interface.name else ""
-    return f"{verb} {name}{interface.value} {peer}  [{operator}, {_bytes(interface.bytes_per_iteration)}]"
+    return f"{verb} {name}{interface.value} {peer}  [{operator}, {byte_text(interface.bytes_per_iteration)}]"
+
+
+def _meetings(marks: Iterable[Mark], replicas: int) -> list[str]:
+    """One line per operator by which the replicas agree while a node runs."""
+    lines = []
+    for collective in group_marks([(mark, mark.times) for mark in marks], replicas):
+        values = f"{collective.values} values" if collective.values > 1 else "1 value"
+        often = f" x{collective.times}" if collective.times > 1 else ""
+        operator = operator_text(collective.operator, collective.reduction)
+        lines.append(f"  among replicas: {values}{often}  [{operator}, {byte_text(collective.bytes_per_iteration)}]")
+    return lines
+
+
+def operator_text(operator: Operator, reduction: str | None) -> str:
+    """`Reduce (mean)`."""
+    return operator.value + (f" ({reduction})" if reduction else "")
+
+
+def delivery_text(delivery: Delivery) -> str:
+    """How values are delivered, if not `every`."""
+    if delivery.waits:
+        return ""
+    bound = "" if delivery.max_lag is None else f", at most {delivery.max_lag} behind"
+    return ", one behind" if delivery.lag else f", {delivery.kind}{bound}"
 
 
 def _caption(program: Program, newline: str) -> str:
     fragment = program.fragment
     devices = ", ".join(sorted(set(fragment.devices)))
-    return f"{_title(program)}{newline}{', '.join(fragment.stages)}{newline}{devices}"
+    lines = [_title(program), ", ".join(fragment.stages), devices]
+    for c in program.collectives():
+        lines.append(f"{operator_text(c.operator, c.reduction)} among replicas: {byte_text(c.bytes_per_iteration)}")
+    return newline.join(lines)
 
 
 def _arrows(plan: Plan) -> list[tuple[tuple[str, str, Operator], list[Interface]]]:
@@ -130,16 +172,18 @@ def _arrows(plan: Plan) -> list[tuple[tuple[str, str, Operator], list[Interface]
 def _arrow_text(operator: Operator, interfaces: list[Interface], newline: str) -> str:
     names = list(dict.fromkeys(interface.name or str(interface.value) for interface in interfaces))
     shown = ", ".join(names[:4]) + (f", +{len(names) - 4}" if len(names) > 4 else "")
-    total = _bytes(sum(interface.bytes_per_iteration for interface in interfaces))
+    total = byte_text(sum(interface.bytes_per_iteration for interface in interfaces))
     often = max(interface.times for interface in interfaces)
-    return f"{operator.value}: {shown}{newline}{total} per iteration" + (f", x{often}" if often > 1 else "")
+    how = operator.value + delivery_text(interfaces[0].delivery)
+    return f"{how}: {shown}{newline}{total} per iteration" + (f", x{often}" if often > 1 else "")
 
 
 def _box(name: str) -> str:
     return name.replace("+", "_")
 
 
-def _bytes(count: int) -> str:
+def byte_text(count: int) -> str:
+    """`16.4 KB`."""
     size = float(count)
     for unit in ("B", "KB", "MB", "GB"):
         if size < 1000 or unit == "GB":

@@ -20,7 +20,7 @@ class Cluster:
 
     def spread(self, count: int, skip: int = 0) -> tuple[str, ...]:
         """Devices for `count` replicas, in turn, leaving the first `skip` to others where there are enough."""
-        pool = self.devices[skip:] or self.devices
+        pool = self.devices[skip:] if len(self.devices) - skip >= count else self.devices
         return tuple(pool[i % len(pool)] for i in range(count))
 
     def one_each(self, count: int) -> tuple[str, ...]:

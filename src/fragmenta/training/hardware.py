@@ -6,13 +6,24 @@ from typing import Any
 
 import jax
 
+from fragmenta.errors import ConfigError
 from fragmenta.policies import Cluster
 from fragmenta.worker.backends.xla import device_name
 
 
-def local_cluster(replicas: int = 1) -> Cluster:
+def local_cluster(replicas: int = 1, lag: int = 0, max_lag: int | None = None) -> Cluster:
     """The devices that JAX sees in this process."""
-    return Cluster(tuple(device_name(device) for device in jax.devices()), replicas)
+    return Cluster(tuple(device_name(device) for device in jax.devices()), replicas, lag, max_lag)
+
+
+def use_cpu_devices(count: int) -> None:
+    """Let JAX show the processor as so many devices; only before it has looked at its devices."""
+    if count < 1:
+        raise ConfigError(f"cpu_devices is {count}: it must be at least 1")
+    try:
+        jax.config.update("jax_num_cpu_devices", count)
+    except RuntimeError as error:
+        raise ConfigError(f"cannot make {count} CPU devices any more: {error}") from error
 
 
 def idle_gpu() -> str | None:

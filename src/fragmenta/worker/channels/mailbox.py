@@ -5,6 +5,7 @@ import threading
 import time
 from typing import Any, NamedTuple, Protocol
 
+from fragmenta.graph import Delivery
 from fragmenta.worker.channels.memory import ClosedError
 
 
@@ -88,10 +89,14 @@ class LatestMailbox(_Box):
 
 
 class AnyMailbox(_Box):
-    """First come, first served. A replica whose bundle was not picked yet waits before it leaves another."""
+    """First come, first served. A replica whose bundle was not picked yet waits before it leaves another.
 
-    def __init__(self) -> None:
+    If bundles must not grow old, it waits for its own to be picked: what it makes meanwhile would be too old.
+    """
+
+    def __init__(self, must_be_fresh: bool) -> None:
         super().__init__()
+        self._must_be_fresh = must_be_fresh
         self._bundles: collections.OrderedDict[int, Bundle] = collections.OrderedDict()
 
     def post(self, bundle: Bundle, timeout: float) -> None:
@@ -101,6 +106,8 @@ class AnyMailbox(_Box):
             if not self._ended:
                 self._bundles[bundle.replica] = bundle
                 self._changed.notify_all()
+            if self._must_be_fresh:
+                self._wait(lambda: self._ended or bundle.replica not in self._bundles, timeout)
 
     def pick(self, timeout: float) -> Bundle:
         """The oldest bundle."""
@@ -111,6 +118,6 @@ class AnyMailbox(_Box):
             return bundle
 
 
-def mailbox(kind: str) -> Mailbox:
-    """The mailbox for a delivery of that kind."""
-    return {"latest": LatestMailbox, "any": AnyMailbox}[kind]()
+def mailbox(delivery: Delivery) -> Mailbox:
+    """The mailbox for a delivery that is not `every`."""
+    return LatestMailbox() if delivery.kind == "latest" else AnyMailbox(delivery.max_lag is not None)
