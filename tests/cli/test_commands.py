@@ -36,7 +36,7 @@ def mistake(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         ([*QUICK, "--engine", "locl"], "unknown engine 'locl': did you mean 'local'?"),
         (
             [*QUICK, "--replicas", "3", "--no-merge"],
-            "do not divide 8 environments: nearest numbers that do are 2 and 4",
+            "do not divide 8 environments: the nearest that do are 2 and 4 replicas, or 6 or 9 environments",
         ),
         ([*QUICK, "--replicas", "0"], "replicas is 0: it must be at least 1"),
         ([*QUICK, "--horizon", "30"], "horizon 30 does not divide into 4 minibatches"),

@@ -4,9 +4,6 @@ import dataclasses
 import inspect
 from collections.abc import Iterator
 
-from rich.console import Console
-from rich.table import Table
-
 from fragmenta.cli.arguments import read
 from fragmenta.coordinator.plan import project
 from fragmenta.coordinator.trace import trace
@@ -35,34 +32,37 @@ def run(arguments: list[str]) -> int:
     environment = make(env)
     algorithm.validate(environment)
     graph = trace(algorithm, environment)
-    table = Table(show_lines=True)
-    for column in ("policy", "fragments", "what crosses per iteration", "what it is good for"):
-        table.add_column(column)
+    print(f"{type(algorithm).__name__} on {env}, {algorithm.num_envs} environments, {options.replicas} replicas")
     for name, policy in POLICIES.items():
         also = [alias for alias, target in ALIASES.items() if target == name]
-        title = name + (f"\n(also {', '.join(also)})" if also else "")
-        table.add_row(title, *_describe(graph, name, options.replicas), inspect.getdoc(policy) or "")
-    console = Console()
-    console.print(
-        f"{type(algorithm).__name__} on {env}, {algorithm.num_envs} environments, {options.replicas} replicas"
-    )
-    console.print(table)
-    print("Your own: a function (stages, cluster) -> list of Fragment, named as --policy module:function")
+        print(f"\n{name}" + (f" (also {', '.join(also)})" if also else ""))
+        described = [*(inspect.getdoc(policy) or "").splitlines(), *_describe(graph, name, options.replicas)]
+        for line in filter(None, described):
+            print(f"    {line}")
+    print("\nYour own: a function (stages, cluster) -> list of Fragment, named as --policy module:function")
     return 0
 
 
-def _describe(graph: Graph, policy: str, replicas: int) -> tuple[str, str]:
-    """The fragments and the crossings under a policy, on as many devices as it can use; nothing runs."""
+def _describe(graph: Graph, policy: str, replicas: int) -> Iterator[str]:
+    """Fragments and crossings under a policy, a line each, on as many devices as it can use; nothing runs."""
     devices = tuple(f"device:{i}" for i in range(replicas + 1))
     try:
         plan = project(graph, policy, Cluster(devices, replicas), merge=False)
     except ConfigError as error:
-        return "-", f"not for this algorithm: {error}"
-    fragments = [
-        f"{p.fragment.name}: {', '.join(p.fragment.stages)}{f' x{p.fragment.replicas}' if p.fragment.replicas > 1 else ''}"
-        for p in plan.programs
-    ]
-    return "\n".join(fragments), "\n".join(_crossings(plan)) or "nothing"
+        yield f"not for this algorithm: {error}"
+        return
+    for fragment in (program.fragment for program in plan.programs):
+        yield (
+            f"- {fragment.name}"
+            + (f" x{fragment.replicas}" if fragment.replicas > 1 else "")
+            + ": "
+            + ", ".join(fragment.stages)
+        )
+    crossings = list(_crossings(plan))
+    yield from crossings or ["nothing crosses"]
+    total = sum(i.bytes_per_iteration for i in plan.interfaces)
+    among = sum(c.bytes_per_iteration for program in plan.programs for c in program.collectives())
+    yield f"per iteration {byte_text(total)} between fragments, {byte_text(among)} among replicas"
 
 
 def _crossings(plan: Plan) -> Iterator[str]:

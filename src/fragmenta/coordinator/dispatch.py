@@ -124,6 +124,6 @@ def _initial(program: Program, deployment: Deployment, replica: int, state: Sequ
         leaf = to_raw(state[i])
         if program.replicas > 1 and axis is not None:
             leaf = jnp.split(leaf, program.replicas, axis)[replica]
-        place = deployment.site.sharding(value, axis if program.together else None)
+        place = deployment.site.sharding(value.shape, axis if program.together else None)
         found[i] = jax.device_put(jnp.copy(leaf), place)
     return found

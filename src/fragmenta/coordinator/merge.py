@@ -20,7 +20,7 @@ def merge(fragments: Sequence[Fragment]) -> list[Fragment]:
         if fragment.name in drifting:
             merged[(*fragment.devices, fragment.name)] = fragment
             continue
-        fragment = _merge_replicas(fragment)
+        fragment = dataclasses.replace(_merge_replicas(fragment), delivery=())
         twin = merged.get(fragment.devices)
         if twin is not None and fragment.replicas > 1 and fragment.axis != twin.axis:
             merged[(*fragment.devices, fragment.name)] = fragment

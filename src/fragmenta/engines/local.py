@@ -107,10 +107,14 @@ class LocalEngine:
         try:
             if self._runs_freely(worker):
                 while not self._ending.is_set():
-                    worker.iterate()
+                    worker.iterate(1)
             else:
-                for _ in range(iterations):
-                    self._reports[index].send(worker.iterate(), float("inf"))
+                left = iterations
+                while left:
+                    outcomes = worker.iterate(left)
+                    left -= len(outcomes)
+                    for outcome in outcomes:
+                        self._reports[index].send(outcome, float("inf"))
         except ClosedError:
             pass
         except BaseException as error:

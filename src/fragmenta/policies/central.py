@@ -5,12 +5,18 @@ from fragmenta.policies.cluster import Cluster
 
 
 def central(stages: tuple[str, ...], cluster: Cluster) -> list[Fragment]:
-    """Workers act, step and compute gradients; a server applies their mean and hands out parameters. Data stays put."""
+    """Workers act, step and compute gradients; a server applies their mean and hands out parameters.
+
+    Good for large observations and small networks: gradients and parameters cross, trajectories never do.
+    """
     return _split(stages, cluster)
 
 
 def central_async(stages: tuple[str, ...], cluster: Cluster) -> list[Fragment]:
-    """The same, but the server applies each gradient as it comes, and workers use the newest parameters (A3C)."""
+    """A server applies each worker's gradient as it comes, and workers use the newest parameters; nobody waits (A3C).
+
+    Good for workers of uneven speed. The result depends on who is faster; the lag is measured and can be bounded.
+    """
     latest = Delivery("server", "latest", max_lag=cluster.max_lag)
     return _split(stages, cluster, latest, Delivery("worker", "any"))
 

@@ -5,7 +5,10 @@ from fragmenta.policies.cluster import Cluster
 
 
 def environments(stages: tuple[str, ...], cluster: Cluster) -> list[Fragment]:
-    """Environments step on their own workers; acting and learning are replicated along the agents. For many agents."""
+    """Environments step on their own workers; acting and learning are replicated along the agents.
+
+    Good for many agents with networks of their own. With one agent it is single_learner_fine.
+    """
     rest = tuple(stage for stage in stages if stage != "step")
     replicas, learners = cluster.replicas, min(cluster.replicas, cluster.agents)
     return [

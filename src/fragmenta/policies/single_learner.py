@@ -5,18 +5,26 @@ from fragmenta.policies.cluster import Cluster
 
 
 def single_learner_coarse(stages: tuple[str, ...], cluster: Cluster) -> list[Fragment]:
-    """Actors step their environments on their own; one trajectory per iteration goes to the learner. Little crosses."""
+    """Actors step their environments on their own; one trajectory per iteration goes to the learner.
+
+    Good for many environments and small policies: parameters and trajectories cross once per iteration.
+    """
     return _split(stages, cluster, "actor", ("act", "step"), Delivery("learner", lag=cluster.lag))
 
 
 def single_learner_fine(stages: tuple[str, ...], cluster: Cluster) -> list[Fragment]:
     """Environments apart from the learner, which also acts; observations and actions cross at every step.
-    For environments on plain hosts and large policy networks."""
+
+    Good for large policies and environments on plain hosts: no parameters cross, and acting uses the learner's device.
+    """
     return _split(stages, cluster, "env", ("step",), Delivery("learner"))
 
 
 def single_learner_async(stages: tuple[str, ...], cluster: Cluster) -> list[Fragment]:
-    """Actors never wait: they use the newest parameters, and the learner takes trajectories as they come (IMPALA)."""
+    """Actors use the newest parameters, and the learner takes trajectories as they come; nobody waits (IMPALA).
+
+    Good for environments of uneven speed. The result depends on who is faster; the lag is measured and can be bounded.
+    """
     latest = Delivery("learner", "latest", max_lag=cluster.max_lag)
     return _split(stages, cluster, "actor", ("act", "step"), latest, Delivery("actor", "any"))
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from fragmenta.graph import Interface, Operator
 from fragmenta.graph.program import sent
+from fragmenta.worker.backends.launch import MOST, compile_launch
 from fragmenta.worker.backends.xla import Site, compile_schedule, hold
 from fragmenta.worker.channels.mailbox import Bundle, Mailbox
 from fragmenta.worker.channels.memory import Channel
@@ -18,6 +19,8 @@ from fragmenta.worker.steps import Key, Put, Rounds, Schedule, Segment, Step, Ta
 
 SAMPLE_EVERY = 16
 """On an accelerator, wait for the results of every so many-th iteration only, to know where time goes."""
+LAUNCH_SECONDS = 0.1
+"""Launches grow in iterations until one takes so long: Python is out of the way, and progress still shows."""
 
 
 class DeadlineError(TimeoutError):
@@ -33,12 +36,16 @@ class Deployment:
     compiled: dict[int, Callable[..., Any]]
     held: dict[Key, jax.ShapeDtypeStruct]
     """Shape, type and place of every value, as the worker holds it."""
+    launch: Callable[..., Any] | None
+    """Several iterations at once, for a fragment that only computes; its segments are then not compiled apart."""
 
 
 def deploy(schedule: Schedule, site: Site) -> Deployment:
     """Compile a schedule for a site; nothing is left to compile or to look up at run time."""
     held = {key: hold(schedule, site, key) for key in schedule.shapes}
-    return Deployment(schedule, site, compile_schedule(schedule, site, held), held)
+    launch = compile_launch(schedule, site, held)
+    compiled = {} if launch else compile_schedule(schedule, site, held)
+    return Deployment(schedule, site, compiled, held, launch)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,6 +93,7 @@ class Worker:
         self._known: dict[Key, Any] = {program.graph.state_inputs[i].id: leaf for i, leaf in state.items()}
         self._counters: dict[Key, list[jax.Array]] = {}
         self._iteration = 0
+        self._per_launch = 1
         self._version = 0
         self._delayed: dict[tuple[int, str], list[Any]] = {}
         self._parcels: dict[str, dict[tuple[int, str], Any]] = {}
@@ -95,8 +103,10 @@ class Worker:
         self._is_ahead = any(i.delivery.lag for i in sends)
         self._parcel_sizes = {i.consumer: sum(other.consumer == i.consumer for other in sends) for i in sends}
 
-    def iterate(self) -> Outcome:
-        """One training iteration."""
+    def iterate(self, at_most: int) -> list[Outcome]:
+        """One training iteration, or up to `at_most` in one launch if this fragment only computes."""
+        if self.deployment.launch:
+            return self._launch(self.deployment.launch, at_most)
         site, program = self.deployment.site, self.deployment.schedule.program
         watched = site.platform == "cpu" or self._iteration % SAMPLE_EVERY == 0
         started = time.monotonic()
@@ -112,7 +122,23 @@ class Worker:
         self._picked.clear()
         self._dropped = 0
         self._iteration += 1
-        return outcome
+        return [outcome]
+
+    def _launch(self, launch: Callable[..., Any], at_most: int) -> list[Outcome]:
+        program = self.deployment.schedule.program
+        count = min(at_most, self._per_launch)
+        started = time.monotonic()
+        names = [program.graph.state_inputs[i].id for i in program.state]
+        results = launch(np.int32(count), *(self._known[name] for name in names))
+        rows = jax.device_get(results[len(names) :])
+        seconds = time.monotonic() - started
+        self._known = dict(zip(names, results, strict=False))
+        self.times.busy += seconds
+        self.times.total += seconds
+        if count == self._per_launch and seconds < LAUNCH_SECONDS:
+            self._per_launch = min(2 * count, MOST)
+        self._iteration += count
+        return [Outcome({i: row[n] for i, row in zip(program.metrics, rows, strict=True)}) for n in range(count)]
 
     def _outcome(self, metrics: dict[int, Any]) -> Outcome:
         for bundle in self._picked.values():

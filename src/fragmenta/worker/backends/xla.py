@@ -10,7 +10,6 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceShardin
 
 from fragmenta.coordinator.jaxprs import key_dtype
 from fragmenta.errors import ConfigError, unknown
-from fragmenta.graph import Value
 from fragmenta.worker.steps import Key, Rounds, Schedule, Segment, Step
 
 UNROLL = {"gpu": 16}
@@ -35,11 +34,11 @@ class Site:
         """How far compiled loops that hold stages are unrolled here."""
         return UNROLL.get(self.platform, 1)
 
-    def sharding(self, value: Value, axis: int | None) -> Any:
-        """How a value lies on the devices, given the dimension along which replicas hold parts."""
+    def sharding(self, shape: tuple[int, ...], axis: int | None) -> Any:
+        """How an array lies on the devices, given the dimension along which replicas hold parts."""
         if len(self.devices) == 1:
             return SingleDeviceSharding(self.devices[0])
-        names = [None] * len(value.shape)
+        names = [None] * len(shape)
         if axis is not None:
             names[axis] = self.axis  # pyright: ignore[reportArgumentType, reportCallIssue]
         return NamedSharding(self._mesh, PartitionSpec(*names))
@@ -98,12 +97,12 @@ def compile_schedule(schedule: Schedule, where: Site, held: dict[Key, jax.ShapeD
 
 def hold(schedule: Schedule, where: Site, key: Key) -> jax.ShapeDtypeStruct:
     """Shape, type and place of a value as a worker holds it: raw, with the parts of all replicas that run together."""
-    value, axis = schedule.shapes[key], _axis(schedule, where, key)
+    value, axis = schedule.shapes[key], holding_axis(schedule, where, key)
     shape = list(value.shape)
     if axis is not None:
         shape[axis] *= where.together
     raw = jax.eval_shape(to_raw, jax.ShapeDtypeStruct(tuple(shape), value.dtype))
-    return jax.ShapeDtypeStruct(raw.shape, raw.dtype, sharding=where.sharding(value, axis))
+    return jax.ShapeDtypeStruct(raw.shape, raw.dtype, sharding=where.sharding(value.shape, axis))
 
 
 def to_raw(array: Any) -> Any:
@@ -121,13 +120,15 @@ def _compile(segment: Segment, schedule: Schedule, where: Site, held: dict[Key, 
         types = (schedule.shapes[key].dtype for key in segment.inputs)
         return tuple(map(to_raw, segment(*map(from_raw, arrays, types))))
 
-    inputs, outputs = ([_axis(schedule, where, key) for key in keys] for keys in (segment.inputs, segment.outputs))
+    inputs, outputs = (
+        [holding_axis(schedule, where, key) for key in keys] for keys in (segment.inputs, segment.outputs)
+    )
     placed = tuple(held[key].sharding for key in segment.outputs)
     jitted = jax.jit(where.spmd(raw, inputs, outputs), donate_argnums=segment.donated, out_shardings=placed)
     return jitted.lower(*(held[key] for key in segment.inputs)).compile()
 
 
-def _axis(schedule: Schedule, where: Site, key: Key) -> int | None:
+def holding_axis(schedule: Schedule, where: Site, key: Key) -> int | None:
     """The dimension along which replicas that run together hold parts of a value."""
     return schedule.program.axes.get(key) if where.together > 1 and isinstance(key, int) else None
 
