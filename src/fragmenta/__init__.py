@@ -2,10 +2,10 @@
 
 __version__ = "0.1.0"
 
-from fragmenta.algorithms import A2C, IMPALA, PPO, ActorCritic, Algorithm
+from fragmenta.algorithms import A2C, IMPALA, MAPPO, PPO, ActorCritic, Algorithm
 from fragmenta.coordinator.plan import project
 from fragmenta.coordinator.trace import trace as _trace
-from fragmenta.envs import Box, Discrete, Environment, Transition, World, make
+from fragmenta.envs import Box, Discrete, Environment, TeamEnvironment, Transition, World, make
 from fragmenta.errors import ConfigError
 from fragmenta.graph import Delivery, Fragment, Graph, Plan
 from fragmenta.policies import Cluster
@@ -23,6 +23,7 @@ def trace(algorithm: Algorithm, env: str | Environment) -> Graph:
 __all__ = [
     "A2C",
     "IMPALA",
+    "MAPPO",
     "PPO",
     "ActorCritic",
     "Algorithm",
@@ -36,6 +37,7 @@ __all__ = [
     "Graph",
     "Plan",
     "Result",
+    "TeamEnvironment",
     "Transition",
     "World",
     "all_gather",

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from fragmenta.envs import Transition
+from fragmenta.stage import row_wise
 
 
 class Categorical(NamedTuple):
@@ -18,11 +19,13 @@ class Categorical(NamedTuple):
         """One draw per leading index, each with its own key."""
         return jax.vmap(jax.random.categorical)(keys, self.logits)
 
+    @row_wise
     def log_prob(self, action: jax.Array) -> jax.Array:
         """The log-probability of each action."""
         chosen = jax.nn.one_hot(action, self.logits.shape[-1], dtype=self.logits.dtype)
         return jnp.sum(jax.nn.log_softmax(self.logits) * chosen, axis=-1)
 
+    @row_wise
     def entropy(self) -> jax.Array:
         """The entropy in nats."""
         log_p = jax.nn.log_softmax(self.logits)
@@ -40,11 +43,13 @@ class Normal(NamedTuple):
         noise = jax.vmap(lambda key: jax.random.normal(key, self.mean.shape[1:]))(keys)
         return self.mean + jnp.exp(self.log_std) * noise
 
+    @row_wise
     def log_prob(self, action: jax.Array) -> jax.Array:
         """The log-density of each action."""
         scaled = (action - self.mean) * jnp.exp(-self.log_std)
         return jnp.sum(-0.5 * scaled**2 - self.log_std - 0.5 * jnp.log(2 * jnp.pi), axis=-1)
 
+    @row_wise
     def entropy(self) -> jax.Array:
         """The entropy in nats."""
         per_dimension = 0.5 * (1 + jnp.log(2 * jnp.pi)) + self.log_std

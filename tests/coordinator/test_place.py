@@ -43,7 +43,9 @@ def test_a_stage_placed_twice() -> None:
 
 def test_replicas_devices_and_names() -> None:
     everything = ("act", "step", "learn")
-    assert "the nearest that do are 2 and 4 replicas, or 6 or 9 environments" in refused([Fragment("all", everything, ("cpu:0",), 3, "envs")])
+    assert "the nearest that do are 2 and 4 replicas, or 6 or 9 environments" in refused(
+        [Fragment("all", everything, ("cpu:0",), 3, "envs")]
+    )
     assert "needs at least 1" in refused([Fragment("all", everything, ("cpu:0",), 0, "envs")])
     assert "unknown device 'cpu:7'" in refused([Fragment("all", everything, ("cpu:7",))])
     assert "only 'envs' is known" in refused([Fragment("all", everything, ("cpu:0",), 2, "agents")])

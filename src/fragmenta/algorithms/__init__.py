@@ -4,8 +4,9 @@ from fragmenta.algorithms.a2c import A2C
 from fragmenta.algorithms.actor_critic import ActorCritic
 from fragmenta.algorithms.base import Algorithm
 from fragmenta.algorithms.impala import IMPALA
+from fragmenta.algorithms.mappo import MAPPO
 from fragmenta.algorithms.ppo import PPO
 
-ALGORITHMS: dict[str, type[Algorithm]] = {"ppo": PPO, "a2c": A2C, "impala": IMPALA}
+ALGORITHMS: dict[str, type[Algorithm]] = {"ppo": PPO, "a2c": A2C, "impala": IMPALA, "mappo": MAPPO}
 
-__all__ = ["A2C", "ALGORITHMS", "IMPALA", "PPO", "ActorCritic", "Algorithm"]
+__all__ = ["A2C", "ALGORITHMS", "IMPALA", "MAPPO", "PPO", "ActorCritic", "Algorithm"]

@@ -177,9 +177,9 @@ def _ignored(equation: Equation) -> set[Any]:
     inner = open_jaxpr(called)[0]
     used = {atom for sub in inner.eqns for atom in sub.invars if isinstance(atom, Var)}
     used |= {atom for atom in inner.outvars if isinstance(atom, Var)}
-    pairs = list(zip(equation.invars, inner.invars, strict=True))
+    pairs = [(o, i) for o, i in zip(equation.invars, inner.invars, strict=True) if isinstance(o, Var)]
     needed = {outer for outer, inside in pairs if inside in used}
-    return {outer for outer, _ in pairs if isinstance(outer, Var)} - needed
+    return {outer for outer, _ in pairs} - needed
 
 
 def argument_names(jaxpr: Any) -> tuple[str, ...]:

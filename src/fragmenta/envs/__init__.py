@@ -4,7 +4,16 @@ from collections.abc import Callable
 
 from fragmenta.envs.base import Box, Discrete, Environment, Transition, World
 from fragmenta.envs.classic import Acrobot, CartPole, MountainCar, Pendulum
-from fragmenta.envs.probes import ProbeAction, ProbeConstant, ProbeDiscount, ProbeObservation, ProbeTruncation
+from fragmenta.envs.jaxmarl import SimpleSpread, SimpleTag
+from fragmenta.envs.probes import (
+    ProbeAction,
+    ProbeConstant,
+    ProbeDiscount,
+    ProbeObservation,
+    ProbeTeam,
+    ProbeTruncation,
+)
+from fragmenta.envs.team import TeamEnvironment
 from fragmenta.errors import unknown
 
 ENVIRONMENTS: dict[str, Callable[[], Environment]] = {
@@ -17,6 +26,9 @@ ENVIRONMENTS: dict[str, Callable[[], Environment]] = {
     "ProbeDiscount": ProbeDiscount,
     "ProbeAction": ProbeAction,
     "ProbeTruncation": ProbeTruncation,
+    "ProbeTeam": ProbeTeam,
+    "jaxmarl:simple_spread": SimpleSpread,
+    "jaxmarl:simple_tag": SimpleTag,
 }
 
 
@@ -29,4 +41,4 @@ def make(env: str | Environment) -> Environment:
     return ENVIRONMENTS[env]()
 
 
-__all__ = ["ENVIRONMENTS", "Box", "Discrete", "Environment", "Transition", "World", "make"]
+__all__ = ["ENVIRONMENTS", "Box", "Discrete", "Environment", "TeamEnvironment", "Transition", "World", "make"]

@@ -64,6 +64,8 @@ class Transition(NamedTuple):
     next_observation: jax.Array
     alive: Any = ()
     """With several agents: which of them took part in the step, so that the others' entries mean nothing."""
+    next_alive: Any = ()
+    """And which of them take part after it, before any reset."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from fragmenta.envs.base import Box, Discrete, Environment
+from fragmenta.envs.team import TeamEnvironment
 
 
 class ProbeState(NamedTuple):
@@ -82,6 +83,54 @@ class ProbeTruncation(Probe):
 
     def advance(self, state: ProbeState, action: jax.Array, key: jax.Array) -> tuple[ProbeState, jax.Array, jax.Array]:
         return state, jnp.ones(()), jnp.zeros((), bool)
+
+
+class ProbeTeamState(NamedTuple):
+    """Steps taken in this episode, and the sign that each agent sees."""
+
+    time: jax.Array
+    shown: jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class ProbeTeam(TeamEnvironment):
+    """Agent i takes part in i + 1 steps, each like ProbeAction's; then it shows and gets garbage.
+
+    Value with k steps left: 1 + gamma + ... + gamma^(k - 1). Agents are told apart, and those that dropped out ignored.
+    """
+
+    max_steps: int = 1_000
+    agents: int = dataclasses.field(default=4, kw_only=True)
+    garbage: float = 1e6
+
+    @property
+    def observation_space(self) -> Box:
+        return Box(-1.0, 1.0, (2,))
+
+    @property
+    def action_space(self) -> Discrete:
+        return Discrete(2)
+
+    def initial(self, key: jax.Array) -> ProbeTeamState:
+        return ProbeTeamState(jnp.zeros((), jnp.int32), self._signs(key))
+
+    def observe(self, state: ProbeTeamState) -> jax.Array:
+        steps_left = (jnp.arange(self.agents) + 1 - state.time) / self.agents
+        rows = jnp.stack([state.shown, steps_left], axis=-1)
+        return jnp.where(self.alive(state)[:, None], rows, self.garbage)
+
+    def alive(self, state: ProbeTeamState) -> jax.Array:
+        return state.time <= jnp.arange(self.agents)
+
+    def advance(
+        self, state: ProbeTeamState, action: jax.Array, key: jax.Array
+    ) -> tuple[ProbeTeamState, jax.Array, jax.Array]:
+        reward = jnp.where((action == 1) == (state.shown > 0), 1.0, -1.0)
+        reward = jnp.where(self.alive(state), reward, self.garbage)
+        return ProbeTeamState(state.time + 1, self._signs(key)), reward, state.time == self.agents - 1
+
+    def _signs(self, key: jax.Array) -> jax.Array:
+        return jax.vmap(_random_sign)(jax.random.split(key, self.agents))
 
 
 def _random_sign(key: jax.Array) -> jax.Array:

@@ -48,7 +48,7 @@ class TeamEnvironment(Environment):
         length, total = world.episode_length + 1, world.episode_return + jnp.mean(reward)
         truncated = length >= self.max_steps
         done = terminated | truncated
-        after = self.observe(state)
+        after, still_alive = self.observe(state), self.alive(state) & ~terminated
         fresh = self.initial(key)
         state = jax.tree.map(lambda new, old: jnp.where(done, new, old), fresh, state)
         finished = Finished(
@@ -56,8 +56,11 @@ class TeamEnvironment(Environment):
             world.finished.returns + jnp.where(done, total, 0.0),
             world.finished.lengths + jnp.where(done, length, 0),
         )
-        reward, after, observation, alive = self._seen((reward, after, self.observe(state), self.alive(state)))
-        transition = Transition(world.observation, action, reward, terminated, truncated, after, world.alive)
+        observation, alive = self._seen((self.observe(state), self.alive(state)))
+        reward, after, still_alive = self._seen((reward, after, still_alive))
+        transition = Transition(
+            world.observation, action, reward, terminated, truncated, after, world.alive, still_alive
+        )
         world = World(
             state,
             observation,

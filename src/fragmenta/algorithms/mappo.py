@@ -1,0 +1,234 @@
+"""Multi-agent proximal policy optimization (Yu et al., 2022): agents act alone, the value function sees them all."""
+
+import dataclasses
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from fragmenta.algorithms.actor_critic import Learner
+from fragmenta.algorithms.base import Algorithm
+from fragmenta.envs import Discrete, Environment, TeamEnvironment, Transition, World
+from fragmenta.errors import ConfigError
+from fragmenta.nn import MLP
+from fragmenta.rl import Categorical, fold_each, generalized_advantage, keys_by_index, permutation, split_each
+from fragmenta.stage import all_gather, all_sum, stage
+
+
+class State(NamedTuple):
+    """What one iteration hands to the next."""
+
+    world: World
+    learner: Learner
+    keys: jax.Array
+    agent: jax.Array
+    """The index of each agent, because a replica that holds some of them cannot tell which from their places."""
+
+
+class Sample(NamedTuple):
+    """What the loss needs of a step."""
+
+    observation: jax.Array
+    everything: jax.Array
+    """All agents' observations in one row, for the value function."""
+    action: jax.Array
+    log_prob: jax.Array
+    advantage: jax.Array
+    target: jax.Array
+    alive: jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class MAPPO(Algorithm):
+    """PPO for a team with one value function of everything; agents that dropped out count for nothing."""
+
+    allows_lag: ClassVar[bool] = True  # the ratio of the loss is to the policy that acted
+
+    num_envs: int = 64
+    total_steps: int = 1_280_000
+    shared: bool = True
+    """All agents share their networks; otherwise each has its own and an own optimizer, on the leaves' first axis."""
+    horizon: int = 25
+    """Steps per environment and iteration."""
+    epochs: int = 5
+    """Passes over each iteration's steps."""
+    minibatches: int = 5
+    """Minibatches per pass; each holds a slice of every environment's steps."""
+    learning_rate: float = 3e-3
+    anneal: bool = True
+    """Let the learning rate fall linearly to zero over the run."""
+    gamma: float = 0.9
+    gae_lambda: float = 0.6
+    """Low, because a long look ahead is noisy with what the others will do."""
+    clip: float = 0.3
+    entropy_cost: float = 0.0
+    value_cost: float = 0.5
+    max_grad_norm: float = 0.5
+    hidden: tuple[int, ...] = (128, 128)
+    """Widths of the hidden layers, of the policy and of the value network alike."""
+
+    @property
+    def steps_per_iteration(self) -> int:
+        """Environment steps per iteration; every agent acts in each."""
+        return self.num_envs * self.horizon
+
+    def validate(self, env: Environment) -> None:
+        """Besides sizes that fit, a team with discrete actions is needed."""
+        super().validate(env)
+        if not isinstance(env, TeamEnvironment) or not isinstance(env.action_space, Discrete):
+            wrong = f"{type(env).__name__} is not a team with discrete actions"
+            raise ConfigError(f"{wrong}: choose one such as jaxmarl:simple_spread, or another algorithm than MAPPO")
+        if self.minibatches < 1 or self.horizon < 1 or self.horizon % self.minibatches:
+            wrong = f"horizon {self.horizon} does not divide into {self.minibatches} minibatches"
+            raise ConfigError(f"{wrong}: choose a horizon that is a multiple of minibatches")
+
+    def init(self, env: Environment, key: jax.Array) -> State:
+        """Fresh environments and networks; the value function's input has room for all agents."""
+        assert isinstance(env, TeamEnvironment)
+        world_key, train_key, params_key = jax.random.split(key, 3)
+        world = env.reset(keys_by_index(world_key, self.num_envs))
+        agent, size = jnp.arange(env.num_agents), world.observation.shape[-1]
+
+        def networks(key: jax.Array) -> Learner:
+            policy_key, value_key = jax.random.split(key)
+            params = {"policy": self._policy_net(env).init(policy_key, jnp.zeros((1, size)))}
+            params["value"] = MLP(self.hidden, 1, 1.0).init(value_key, jnp.zeros((1, size * (1 + env.agents))))
+            return Learner(params, self._optimizer().init(params))
+
+        agent_keys = jax.vmap(jax.random.fold_in, (None, 0))(params_key, agent)
+        learner = networks(params_key) if self.shared else jax.vmap(networks)(agent_keys)
+        return State(world, learner, keys_by_index(train_key, self.num_envs), agent)
+
+    def iterate(self, env: Environment, state: State) -> tuple[State, dict[str, jax.Array]]:
+        """Act for `horizon` steps, then learn from them."""
+        keys, act_keys, learn_keys = split_each(state.keys, 3)
+        policy = state.learner.params["policy"]
+
+        def tick(world: World, time: jax.Array) -> tuple[World, tuple[Transition, jax.Array]]:
+            step_keys = fold_each(act_keys, time)
+            action, log_prob = self.act(env, policy, world.observation, world.alive, step_keys, state.agent)
+            world, transition = env.step(world, action)
+            return world, (transition, log_prob)
+
+        world, (trajectory, log_prob) = jax.lax.scan(tick, state.world.clear_finished(), jnp.arange(self.horizon))
+        learner, losses = self.learn(env, state.learner, trajectory, log_prob, learn_keys)
+        finished = all_sum(jax.tree.map(jnp.sum, world.finished), over="envs")
+        return State(world, learner, keys, state.agent), {**finished._asdict(), **losses}
+
+    @stage
+    def act(
+        self, env: Environment, policy: Any, observation: jax.Array, alive: jax.Array, keys: jax.Array, agent: Any
+    ) -> tuple[jax.Array, jax.Array]:
+        """Draw an action for every agent by its own observation, with its log-probability."""
+        actions = self._policy(env, policy, _only(alive, observation))
+        agent_keys = jax.vmap(jax.vmap(jax.random.fold_in, (None, 0)), (0, None))(keys, agent)
+        action = jax.vmap(Categorical.sample)(actions, agent_keys)
+        return action, actions.log_prob(action)
+
+    @stage
+    def learn(
+        self, env: Environment, learner: Learner, trajectory: Transition, log_prob: jax.Array, keys: jax.Array
+    ) -> tuple[Learner, dict[str, jax.Array]]:
+        """Improve policy and value on one iteration's steps."""
+        alive, next_alive = trajectory.alive, trajectory.next_alive
+        observation = _only(alive, trajectory.observation)
+        everything = _everything(observation)
+        value = self._value(learner.params, observation, everything)
+        next_observation = _only(next_alive, trajectory.next_observation)
+        next_value = self._value(learner.params, next_observation, _everything(next_observation))
+        # Who drops out gets nothing any more: for that agent the episode terminated.
+        each = trajectory._replace(terminated=~next_alive, truncated=_for_each(trajectory.truncated, alive.shape))
+        advantage = generalized_advantage(each, value, next_value, self.gamma, self.gae_lambda)
+        samples = Sample(observation, everything, trajectory.action, log_prob, advantage, advantage + value, alive)
+
+        def epoch(learner: Learner, index: jax.Array) -> tuple[Learner, dict[str, jax.Array]]:
+            return jax.lax.scan(minibatch, learner, self._minibatches(log_prob.shape, fold_each(keys, index)))
+
+        def minibatch(learner: Learner, rows: jax.Array) -> tuple[Learner, dict[str, jax.Array]]:
+            batch = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[rows], samples)
+            gradients, losses = self.gradient(env, learner.params, batch)
+            return self.apply(learner, gradients), losses
+
+        learner, losses = jax.lax.scan(epoch, learner, jnp.arange(self.epochs))
+        return learner, jax.tree.map(jnp.mean, losses)
+
+    @stage
+    def gradient(self, env: Environment, params: Any, batch: Sample) -> tuple[Any, dict[str, jax.Array]]:
+        """The gradient of the loss on one minibatch."""
+        count = jnp.maximum(all_sum(jnp.sum(batch.alive, dtype=jnp.float32)), 1.0)
+        counted = _only(batch.alive, batch.advantage)
+        mean, square = jax.tree.map(lambda x: x / count, all_sum((jnp.sum(counted), jnp.sum(counted**2))))
+        advantage = (batch.advantage - mean) / (jnp.sqrt(jnp.maximum(square - mean**2, 0.0)) + 1e-8)
+
+        def loss(params: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
+            policy = self._policy(env, params["policy"], batch.observation)
+            log_ratio = policy.log_prob(batch.action) - batch.log_prob
+            ratio = jnp.exp(log_ratio)
+            clipped = jnp.clip(ratio, 1 - self.clip, 1 + self.clip)
+            value = self._value(params, batch.observation, batch.everything)
+            per_step = {
+                "policy_loss": -jnp.minimum(ratio * advantage, clipped * advantage),
+                "entropy": policy.entropy(),
+            }
+            per_step |= {"value_loss": 0.5 * (value - batch.target) ** 2, "kl": ratio - 1 - log_ratio}
+            losses = {name: jnp.sum(_only(batch.alive, x)) / count for name, x in per_step.items()}
+            total = losses["policy_loss"] + self.value_cost * losses["value_loss"]
+            return total - self.entropy_cost * losses["entropy"], losses
+
+        gradients, losses = jax.grad(loss, has_aux=True)(params)
+        # With separate parameters an agent's gradient concerns nobody else.
+        return all_sum(gradients, over=None if self.shared else "envs"), all_sum(losses)
+
+    @stage
+    def apply(self, learner: Learner, gradients: Any) -> Learner:
+        """One step of the optimizer, or of every agent's."""
+
+        def update(learner: Learner, gradients: Any) -> Learner:
+            updates, optimizer = self._optimizer().update(gradients, learner.optimizer, learner.params)
+            return Learner(optax.apply_updates(learner.params, updates), optimizer)
+
+        return update(learner, gradients) if self.shared else jax.vmap(update)(learner, gradients)
+
+    def _minibatches(self, shape: tuple[int, ...], keys: jax.Array) -> jax.Array:
+        """Permute each environment's steps by its own key; row i has minibatch i, a slice of every environment."""
+        horizon, num_envs = shape[:2]
+        order = jax.vmap(lambda key: permutation(key, horizon), out_axes=1)(keys)
+        return (order * num_envs + jnp.arange(num_envs)).reshape(self.minibatches, -1)
+
+    def _optimizer(self) -> optax.GradientTransformation:
+        updates = -(-self.total_steps // self.steps_per_iteration) * self.epochs * self.minibatches
+        rate = optax.linear_schedule(self.learning_rate, 0.0, updates) if self.anneal else self.learning_rate
+        return optax.flatten(optax.chain(optax.clip_by_global_norm(self.max_grad_norm), optax.adam(rate, eps=1e-5)))
+
+    def _policy(self, env: Environment, policy: Any, observation: jax.Array) -> Categorical:
+        return Categorical(self._apply_net(self._policy_net(env), policy, observation))
+
+    def _value(self, params: Any, observation: jax.Array, everything: jax.Array) -> jax.Array:
+        rows = _for_each(jnp.moveaxis(everything, -1, 0), (everything.shape[-1], *observation.shape[:-1]))
+        inputs = jnp.concatenate([observation, jnp.moveaxis(rows, 0, -1)], axis=-1)
+        return self._apply_net(MLP(self.hidden, 1, 1.0), params["value"], inputs)[..., 0]
+
+    def _apply_net(self, net: MLP, params: Any, inputs: jax.Array) -> Any:
+        """One network for all agents, or each agent's own; agents are the last axis but one."""
+        return net.apply(params, inputs) if self.shared else jax.vmap(net.apply, (0, -2), -2)(params, inputs)
+
+    def _policy_net(self, env: Environment) -> MLP:
+        assert isinstance(env.action_space, Discrete)
+        return MLP(self.hidden, env.action_space.n, 0.01)
+
+
+def _only(alive: jax.Array, x: jax.Array) -> jax.Array:
+    """Zero for the agents that dropped out, so that whatever they hold goes nowhere."""
+    return jnp.where(alive.reshape(*alive.shape, *[1] * (x.ndim - alive.ndim)), x, 0.0)
+
+
+def _for_each(x: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    """The same for every agent, on a last axis: one operation even for one agent, so that replicas trace alike."""
+    return jax.lax.broadcast_in_dim(x, shape, tuple(range(x.ndim)))
+
+
+def _everything(observation: jax.Array) -> jax.Array:
+    """The observations of all agents, those of other replicas too, in one row."""
+    everybody = all_gather(observation, axis=observation.ndim - 2, over="agents")
+    return everybody.reshape(*everybody.shape[:-2], -1)

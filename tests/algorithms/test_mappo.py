@@ -1,0 +1,108 @@
+"""MAPPO learns a team's known values, ignores agents that dropped out, and does not care how a team is split."""
+
+import dataclasses
+import math
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import fragmenta
+from fragmenta import MAPPO, Environment
+from fragmenta.algorithms.actor_critic import Learner
+from fragmenta.algorithms.mappo import State
+from fragmenta.envs.probes import ProbeTeam
+from helpers import assert_same, plain
+
+PROBE = MAPPO(num_envs=16, horizon=16, epochs=4, minibatches=2, hidden=(32,), gamma=0.9, total_steps=60_000)
+# Six steps end in the middle of an episode of four, so that it matters who takes part in the step after.
+SMALL = MAPPO(num_envs=4, horizon=6, epochs=2, minibatches=2, hidden=(16,), total_steps=2 * 24)
+SHARED = pytest.mark.parametrize("shared", [True, False], ids=["shared", "separate"])
+
+
+@SHARED
+def test_learns_the_known_value(shared: bool) -> None:
+    algorithm, env = dataclasses.replace(PROBE, shared=shared), ProbeTeam()
+    result = fragmenta.train(algorithm, env)
+    assert result.summary["return_mean"] > 0.98 * 2.5, "1, 2, 3 and 4 steps, a reward of 1 each"
+    signs = jnp.asarray([1.0, -1.0, -1.0, 1.0])
+    for time in range(4):
+        left = jnp.arange(4) + 1 - time
+        alive = left > 0
+        observation = jnp.where(alive[:, None], jnp.stack([signs, left / 4], axis=-1), 0.0)[None]
+        value = algorithm._value(result.params, observation, observation.reshape(1, -1))[0]
+        right = algorithm._policy(env, result.params["policy"], observation).log_prob((signs > 0)[None].astype(int))[0]
+        for agent in range(time, 4):
+            expected = (1 - 0.9 ** int(left[agent])) / (1 - 0.9)
+            assert float(value[agent]) == pytest.approx(expected, abs=0.1), f"agent {agent} at time {time}"
+            assert math.exp(float(right[agent])) > 0.95
+
+
+@SHARED
+def test_garbage_of_agents_that_dropped_out_changes_nothing(shared: bool) -> None:
+    algorithm = dataclasses.replace(SMALL, shared=shared)
+    (state, metrics), (other_state, other_metrics) = (
+        plain(algorithm, ProbeTeam(garbage=garbage), 2) for garbage in (1e6, float("nan"))
+    )
+    assert_same(state.learner, other_state.learner, 0.0)
+    assert_same(metrics, other_metrics, 0.0)
+    assert all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves(state.learner.params))
+
+
+@SHARED
+def test_separate_agents_have_their_own_parameters(shared: bool) -> None:
+    algorithm, env = dataclasses.replace(SMALL, shared=shared), ProbeTeam()
+    whole, part = (jax.eval_shape(lambda e=e: algorithm.init(e, jax.random.key(0))) for e in (env, env.with_agents(2)))
+    for a, b in zip(jax.tree.leaves(whole.learner), jax.tree.leaves(part.learner), strict=True):
+        assert (a.shape == b.shape) if shared else ((a.shape[0], b.shape[0]) == (4, 2) and a.shape[1:] == b.shape[1:])
+    assert part.agent.shape == (2,)
+
+
+@SHARED
+def test_learning_split_along_agents_is_the_same(shared: bool) -> None:
+    """Two replicas with two agents each, joined by the collectives over `agents`, learn what one with four does."""
+    algorithm, env = dataclasses.replace(SMALL, shared=shared), ProbeTeam()
+    state, trajectory, log_prob = collected(algorithm, env)
+    expected = algorithm.learn(env, state.learner, trajectory, log_prob, state.keys)
+
+    def halves(x: jax.Array, axis: int) -> jax.Array:
+        return jnp.moveaxis(x.reshape(*x.shape[:axis], 2, 2, *x.shape[axis + 1 :]), axis, 0)
+
+    parts = jax.tree.map(lambda x: halves(x, 2) if x.ndim > 2 else jnp.stack([x, x]), trajectory)
+    learner = jax.tree.map((lambda x: jnp.stack([x, x])) if shared else (lambda x: halves(x, 0)), state.learner)
+
+    def learn(*arguments: object) -> tuple[Learner, dict[str, jax.Array]]:
+        return algorithm.learn(env.with_agents(2), *arguments, state.keys)
+
+    found = jax.vmap(learn, axis_name="agents")(learner, parts, halves(log_prob, 2))
+    joined = jax.tree.map((lambda x: x[0]) if shared else (lambda x: x.reshape(-1, *x.shape[2:])), found[0])
+    assert_same(expected[0], joined, 1e-4)
+    for replica in range(2):
+        assert_same(expected[1], {name: values[replica] for name, values in found[1].items()}, 1e-4)
+
+
+@SHARED
+def test_acting_split_along_agents_is_the_same(shared: bool) -> None:
+    algorithm, env = dataclasses.replace(SMALL, shared=shared), ProbeTeam()
+    state = algorithm.init(env, jax.random.key(0))
+    world, policy = state.world, state.learner.params["policy"]
+    whole = algorithm.act(env, policy, world.observation, world.alive, state.keys, state.agent)
+    for some in (slice(0, 1), slice(1, 4)):
+        own = policy if shared else jax.tree.map(lambda x, some=some: x[some], policy)
+        part = algorithm.act(env, own, world.observation[:, some], world.alive[:, some], state.keys, state.agent[some])
+        assert_same([x[:, some] for x in whole], list(part), 1e-5)
+
+
+def collected(algorithm: MAPPO, env: Environment) -> tuple[State, fragmenta.Transition, jax.Array]:
+    """A state, and what a few steps from it gave."""
+    state = algorithm.init(env, jax.random.key(0))
+
+    def tick(world: fragmenta.World, _: None) -> tuple[fragmenta.World, tuple[fragmenta.Transition, jax.Array]]:
+        policy = state.learner.params["policy"]
+        action, log_prob = algorithm.act(env, policy, world.observation, world.alive, world.key, state.agent)
+        world, transition = env.step(world, action)
+        return world, (transition, log_prob)
+
+    _, (trajectory, log_prob) = jax.lax.scan(tick, state.world, length=algorithm.horizon)
+    assert not jnp.any(trajectory.terminated[-1])
+    return state, trajectory, log_prob
