@@ -7,13 +7,17 @@ BIN = $(VENV)/bin
 READY = $(VENV)/.ready
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: train test lint bench bench-gpu learn soak both-jax clean
+.PHONY: train test full lint bench bench-gpu bench-split learn team async soak both-jax clean
 
 train: $(READY)
 	$(BIN)/fragmenta train ppo CartPole-v1
 
 test: lint
 	$(BIN)/pytest
+
+# All of the suites of which `make test` runs a part.
+full: $(READY)
+	$(BIN)/pytest -m "full or not full"
 
 lint: $(READY)
 	$(BIN)/ruff check
@@ -27,6 +31,18 @@ bench: $(READY)
 
 bench-gpu:
 	PYTHONPATH=src python3 benchmarks/gpu.py
+
+# What splitting costs on one device, and where the time goes.
+bench-split: $(READY)
+	$(BIN)/python benchmarks/split.py
+
+# MAPPO on simple_spread and simple_tag, three seeds each.
+team: $(READY)
+	$(BIN)/python benchmarks/team.py
+
+# A3C and IMPALA on CartPole, five seeds each; a slow actor; a hundred starts and stops.
+async: $(READY)
+	$(BIN)/python benchmarks/asynchronous.py
 
 # CartPole on five seeds, in float32 and bfloat16, and Pendulum.
 learn: $(READY)

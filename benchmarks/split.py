@@ -17,7 +17,7 @@ import fragmenta
 from fragmenta.engines import LocalEngine
 from fragmenta.training.hardware import local_cluster
 
-WINDOWS, ITERATIONS = 5, 20
+WINDOWS, ITERATIONS = 3, 64
 POLICIES = {"fused": 1, "single_learner_coarse": 2}
 
 
@@ -50,9 +50,9 @@ def timeline(policy: str, replicas: int, num_envs: int) -> list[tuple[str, str, 
     def watched(label: str, call: Any) -> Any:
         def run(*arguments: Any) -> Any:
             jax.block_until_ready(arguments)
-            started = time.perf_counter()
-            results = jax.block_until_ready(call(*arguments))
-            with lock:
+            with lock:  # one at a time, so that nobody's time holds a wait for another on the same device
+                started = time.perf_counter()
+                results = jax.block_until_ready(call(*arguments))
                 name = threading.current_thread().name.removeprefix("fragmenta-")
                 events.append((name, label, started, time.perf_counter()))
             return results

@@ -19,8 +19,8 @@ from fragmenta.rl import fold_each, keys_by_index
 
 CASES = {
     "spread-shared": (SimpleSpread(), fragmenta.MAPPO()),
-    "spread-separate": (SimpleSpread(), fragmenta.MAPPO(shared=False, total_steps=2_000_000)),
-    "tag": (SimpleTag(), fragmenta.MAPPO(total_steps=480_000)),
+    "spread-separate": (SimpleSpread(), fragmenta.MAPPO(shared=False, num_envs=128, total_steps=3_000_000)),
+    "tag": (SimpleTag(), fragmenta.MAPPO(num_envs=128, gamma=0.95, entropy_cost=0.005, total_steps=800_000)),
 }
 EPISODES = 1_000
 NEAR_SCRIPTED, TIMES_RANDOM = 0.8, 3.0

@@ -5,20 +5,36 @@ from typing import Any
 
 import pytest
 
-from fragmenta import PPO, Fragment, make
+from fragmenta import A2C, IMPALA, MAPPO, PPO, Fragment, make
+from fragmenta.envs.probes import ProbeTeam
 from helpers import assert_same, cpu_cluster, plain, planned, run_plan
 from odd_algorithm import Odd
 
-POLICIES = ("fused", "single_learner_coarse", "single_learner_fine")
+POLICIES = ("fused", "single_learner_coarse", "single_learner_fine", "multi_learner", "central", "environments")
 ITERATIONS = 10
+TEAM = {"num_envs": 8, "horizon": 4, "epochs": 2, "minibatches": 2, "hidden": (16,), "total_steps": 10_000}
 CASES = {
     "ppo-cartpole": (PPO(num_envs=8, horizon=16, total_steps=100_000, hidden=(16, 16)), "CartPole-v1"),
     "ppo-pendulum": (
         PPO(num_envs=8, horizon=16, total_steps=100_000, hidden=(16, 16), clip_value=True),
         "Pendulum-v1",
     ),
+    "a2c": (A2C(num_envs=8, hidden=(16,)), "CartPole-v1"),
+    "impala": (IMPALA(num_envs=8, hidden=(16,)), "CartPole-v1"),
+    "mappo-shared": (MAPPO(shared=True, **TEAM), ProbeTeam(agents=8)),
+    "mappo-separate": (MAPPO(shared=False, **TEAM), ProbeTeam(agents=8)),
     "odd": (Odd(num_envs=8), "CartPole-v1"),
 }
+
+
+def devices_for(case: str, policy: str) -> int:
+    """One each for replicas that talk to each other; others share three, as a program is compiled for every device."""
+    talking = ("fused", "multi_learner")
+    if case.startswith(("ppo", "mappo")):
+        talking += ("central",)
+    if case.startswith("mappo"):
+        talking += ("environments",)
+    return 8 if policy in talking else 3
 
 
 @cache
@@ -27,29 +43,44 @@ def expected(case: str) -> tuple[Any, list[dict[str, Any]]]:
     return plain(algorithm, make(env), ITERATIONS)
 
 
-@pytest.mark.parametrize("merge", [True, False], ids=["merged", "apart"])
-@pytest.mark.parametrize("replicas", [1, 2, 4])
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("case", CASES)
-def test_every_policy_equals_the_plain_program(case: str, policy: str, replicas: int, merge: bool) -> None:
+def compare(case: str, policy: Any, devices: int, replicas: int, merge: bool, bitwise: bool) -> None:
     algorithm, env = CASES[case][0], make(CASES[case][1])
-    # On one device everything that is merged is one program; on several, the replicas have a device each.
-    plan = planned(algorithm, env, policy, cpu_cluster(1 if merge else 5, replicas), merge)
+    plan = planned(algorithm, env, policy, cpu_cluster(devices, replicas), merge)
     state, metrics = run_plan(plan, algorithm, env, ITERATIONS)
     expected_state, expected_metrics = expected(case)
-    same_programs = replicas == 1 or merge
-    assert_same(expected_state, state, 0 if same_programs else 1e-5)
+    assert_same(expected_state, state, 0 if bitwise else 1e-5)
     # A loss is a small difference of large terms, so its rounding is relative to those.
-    assert_same(expected_metrics, metrics, 0 if same_programs else 1e-4, floor=0.1)
+    assert_same(expected_metrics, metrics, 0 if bitwise else 1e-4, floor=0.1)
+
+
+def matrix() -> list[Any]:
+    """Every algorithm under every policy with 1, 2, 4 and 8 replicas; `make test` runs a part of it."""
+    found = []
+    for case in CASES:
+        for policy in POLICIES:
+            if (case, policy) != ("odd", "central"):  # it has no gradient and apply to place
+                for replicas in (1, 2, 4, 8):
+                    short = replicas == 2 or case == "ppo-cartpole" or (case == "mappo-separate" and replicas == 8)
+                    marks = () if short else pytest.mark.full
+                    found.append(pytest.param(case, policy, replicas, marks=marks, id=f"{case}-{policy}-{replicas}"))
+    return found
+
+
+@pytest.mark.parametrize(("case", "policy", "replicas"), matrix())
+def test_every_policy_equals_the_plain_program(case: str, policy: str, replicas: int) -> None:
+    compare(case, policy, devices_for(case, policy), replicas, merge=False, bitwise=replicas == 1)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("case", ["ppo-cartpole", "mappo-separate"])
+def test_what_shares_a_device_is_merged_into_the_plain_program(case: str, policy: str) -> None:
+    compare(case, policy, 1, 1 if policy == "multi_learner" else 4, merge=True, bitwise=True)
+
+
+@pytest.mark.parametrize("policy", ["fused", "single_learner_coarse", "single_learner_fine", "central"])
 @pytest.mark.parametrize("devices", [1, 3])
 def test_replicas_that_share_devices(policy: str, devices: int) -> None:
-    algorithm, env = CASES["ppo-cartpole"][0], make("CartPole-v1")
-    plan = planned(algorithm, env, policy, cpu_cluster(devices, 2), merge=devices > 1)
-    state, _ = run_plan(plan, algorithm, env, ITERATIONS)
-    assert_same(expected("ppo-cartpole")[0], state, 1e-5)
+    compare("ppo-cartpole", policy, devices, 2, merge=devices > 1, bitwise=False)
 
 
 def learner_in_two(stages: tuple[str, ...], cluster: Any) -> list[Fragment]:
@@ -67,3 +98,11 @@ def test_nested_stages_can_be_placed() -> None:
     assert [program.fragment.stages for program in plan.programs] == [("act", "step"), ("gradient",), ("apply",)]
     state, _ = run_plan(plan, algorithm, env, 3)
     assert_same(plain(algorithm, env, 3)[0], state, 1e-5)
+
+
+def test_networks_that_are_computed_another_way_for_many_rows() -> None:
+    """1,024 rows are enough for the GPU's kernel and 512 are not: replicas trace another program than the whole."""
+    algorithm, env = PPO(num_envs=1_024, horizon=8, hidden=(16, 16)), make("CartPole-v1")
+    plan = planned(algorithm, env, "single_learner_coarse", cpu_cluster(3, 2), merge=False)
+    state, _ = run_plan(plan, algorithm, env, 2)
+    assert_same(plain(algorithm, env, 2)[0], state, 1e-5)
