@@ -7,9 +7,9 @@ import fragmenta
 
 def test_exported_names() -> None:
     assert sorted(fragmenta.__all__) == [
-        "Algorithm", "Box", "Cluster", "ConfigError", "Discrete", "Environment", "Fragment", "Graph", "PPO", "Plan",
-        "Result", "Transition", "World", "all_gather", "all_mean", "all_sum", "make", "project", "stage",
-        "sync_gradients", "trace", "train",
+        "A2C", "ActorCritic", "Algorithm", "Box", "Cluster", "ConfigError", "Delivery", "Discrete", "Environment",
+        "Fragment", "Graph", "IMPALA", "MAPPO", "PPO", "Plan", "Result", "TeamEnvironment", "Transition", "World",
+        "all_gather", "all_mean", "all_sum", "make", "project", "stage", "sync_gradients", "trace", "train",
     ]  # fmt: skip
     for name in fragmenta.__all__:
         assert inspect.getdoc(getattr(fragmenta, name)), f"{name} has no docstring"

@@ -13,7 +13,7 @@ PROBE = PPO(num_envs=16, horizon=32, minibatches=2, learning_rate=5e-3, gamma=0.
 
 
 def value(result: fragmenta.Result, observation: float) -> float:
-    return float(PROBE._value(result.params, jnp.asarray([[observation]]))[0])
+    return float(PROBE.value(result.params, jnp.asarray([[observation]]))[0])
 
 
 def test_probe_constant() -> None:
@@ -36,7 +36,7 @@ def test_probe_action() -> None:
     result = fragmenta.train(PROBE, "ProbeAction")
     assert result.summary["return_mean"] > 0.95
     for sign, best in ((1.0, 1), (-1.0, 0)):
-        policy = PROBE._policy(make("ProbeAction"), result.params, jnp.asarray([[sign]]))
+        policy = PROBE.policy(make("ProbeAction"), result.params, jnp.asarray([[sign]]))
         assert math.exp(float(policy.log_prob(jnp.asarray([best]))[0])) > 0.95
         assert value(result, sign) == pytest.approx(1.0, abs=0.1)
 

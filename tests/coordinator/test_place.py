@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from fragmenta import PPO, Algorithm, Cluster, ConfigError, Environment, Fragment, make, project, stage, trace
+from fragmenta import PPO, Algorithm, Cluster, ConfigError, Delivery, Environment, Fragment, make, project, stage, trace
 from fragmenta.rl import keys_by_index
 from helpers import assert_same, cpu_cluster, plain, planned, run_plan
 
@@ -48,7 +48,12 @@ def test_replicas_devices_and_names() -> None:
     )
     assert "needs at least 1" in refused([Fragment("all", everything, ("cpu:0",), 0, "envs")])
     assert "unknown device 'cpu:7'" in refused([Fragment("all", everything, ("cpu:7",))])
-    assert "only 'envs' is known" in refused([Fragment("all", everything, ("cpu:0",), 2, "agents")])
+    assert "choose one of envs, agents" in refused([Fragment("all", everything, ("cpu:0",), 2, "time")])
+    assert "2 replicas of fragment 'all' do not divide 1 agents" in refused(
+        [Fragment("all", everything, ("cpu:0",), 2, "agents")]
+    )
+    unheard = Fragment("all", everything, ("cpu:0",), delivery=(Delivery("learner", "latest"),))
+    assert "unknown fragment 'learner'" in refused([unheard])
     same = [Fragment("a", ("act", "step"), ("cpu:0",)), Fragment("a", ("learn",), ("cpu:0",))]
     assert "different names" in refused(same)
 

@@ -14,7 +14,7 @@ def test_next_observation_is_the_one_before_the_reset() -> None:
     seen = []
     for _ in range(4):
         world, transition = env.step(world, jnp.zeros(3, jnp.int32))
-        seen.append([float(x[0, 0] if x.ndim > 1 else x[0]) for x in transition[:1] + transition[2:]])
+        seen.append([float(x[0, 0] if x.ndim > 1 else x[0]) for x in transition[:1] + transition[2:6]])
     # observation, reward, terminated, truncated, next observation
     assert seen[0] == [0, 0, 0, 0, 1]
     assert seen[1] == [1, 1, 1, 0, 1], "the episode ended at 1; the world shows 0 again, the transition does not"

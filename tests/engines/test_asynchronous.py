@@ -1,0 +1,152 @@
+"""Fragments that do not wait for each other: who comes first is served first, nothing is older than allowed."""
+
+import dataclasses
+import threading
+import time
+from typing import Any
+
+import jax
+import pytest
+
+import fragmenta
+from asynchronous import ACTORS, Tardy, batches_per_second, cluster, start_and_stop
+from fragmenta import A2C, IMPALA, PPO, Cluster, ConfigError, Delivery, Fragment, make
+from fragmenta.algorithms.actor_critic import State
+from fragmenta.rl import split_each
+from helpers import assert_same, cpu_cluster, initial_state, planned, run_plan
+
+SMALL = IMPALA(num_envs=8, horizon=8, hidden=(8,))
+KINDS = [(A2C, "central_async"), (IMPALA, "single_learner_async")]
+
+
+def test_a_slow_actor_does_not_hold_up_the_others() -> None:
+    rates = batches_per_second(Tardy(num_envs=8, seconds=0.01, slow_seconds=0.5), 60)
+    others = [rates[f"actor[{i}]"] for i in range(1, ACTORS)]
+    assert min(others) > 3 * rates.get("actor[0]", 0.0)
+
+
+def test_a_bound_on_staleness_is_never_exceeded() -> None:
+    def lags(bound: int | None) -> list[int]:
+        options = cluster(max_lag=bound)
+        result = fragmenta.train(
+            SMALL, "CartPole-v1", policy="single_learner_async", cluster=options, total_steps=4_000
+        )
+        assert result.summary["lag_max"] == max(record["lag"] for record in result.metrics)
+        return [record["lag"] for record in result.metrics]
+
+    assert max(lags(None)) > 1, "with four actors nobody waits, so some batches must be older: the bound has work to do"
+    assert max(lags(1)) <= 1
+    assert max(lags(0)) == 0
+
+
+def test_every_batch_counts_once_and_steps_add_up() -> None:
+    result = fragmenta.train(SMALL, "CartPole-v1", policy="single_learner_async", cluster=cluster(), total_steps=1_024)
+    assert result.summary["iterations"] == 1_024 * ACTORS // SMALL.steps_per_iteration
+    assert result.summary["total_steps"] == 1_024
+    assert {record["source"] for record in result.metrics} <= {f"actor[{i}]" for i in range(ACTORS)}
+
+
+@pytest.mark.parametrize(("algorithm", "policy"), KINDS)
+def test_learns_while_nobody_waits(algorithm: Any, policy: str) -> None:
+    probe = algorithm(num_envs=16, horizon=8, learning_rate=5e-3, hidden=(32,), total_steps=40_000)
+    result = fragmenta.train(probe, "ProbeAction", policy=policy, cluster=cluster(2))
+    assert result.summary["return_mean"] > 0.9
+    policy_now = probe.policy(make("ProbeAction"), result.params, jax.numpy.asarray([[1.0], [-1.0]]))
+    assert float(jax.numpy.exp(policy_now.log_prob(jax.numpy.asarray([1, 0]))).min()) > 0.9
+
+
+def test_starts_and_stops_leave_nothing() -> None:
+    threads, memory = start_and_stop(8)
+    assert not threads
+    assert memory[-1] - memory[2] < 50, f"memory in MB after each: {memory}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Breaking(Tardy):
+    """The actor that holds environment 0 breaks in its third iteration or so."""
+
+    def iterate(self, env: Any, state: Any) -> Any:
+        def fail(weights: Any) -> Any:
+            if weights > 5:
+                raise RuntimeError("the sensor is broken")
+            return weights
+
+        checked = jax.pure_callback(fail, jax.ShapeDtypeStruct((), "float32"), state["weights"])
+        return super().iterate(env, {**state, "weights": checked})
+
+
+def test_an_actor_that_raises_ends_the_run_at_once() -> None:
+    begin = time.monotonic()
+    with pytest.raises(Exception, match="the sensor is broken"):
+        fragmenta.train(
+            Breaking(num_envs=8), "CartPole-v1", policy="single_learner_async", cluster=cluster(), total_steps=100_000
+        )
+    assert time.monotonic() - begin < 30
+    assert not [t for t in threading.enumerate() if t.name.startswith("fragmenta-")]
+
+
+def lagging(policy_lag: int) -> Any:
+    algorithm, env = PPO(num_envs=8, horizon=16, hidden=(16,), total_steps=50_000), make("CartPole-v1")
+    options = dataclasses.replace(cpu_cluster(3, 2), lag=policy_lag)
+    plan = planned(algorithm, env, "single_learner_coarse", options, merge=True)
+    return run_plan(plan, algorithm, env, 6)
+
+
+def test_lag_one_is_reproducible_and_is_what_it_says() -> None:
+    """Actors collect with the parameters of the iteration before; all else is the plain loop."""
+    algorithm, env = PPO(num_envs=8, horizon=16, hidden=(16,), total_steps=50_000), make("CartPole-v1")
+    (first, _), (second, _) = lagging(1), lagging(1)
+    assert_same(first, second, 0)
+
+    @jax.jit
+    def iterate(state: State, acting: Any) -> tuple[State, Any]:
+        keys, act_keys, learn_keys = split_each(state.keys, 3)
+        world, trajectory, log_prob = algorithm.collect(env, acting, state.world, act_keys)
+        learner, _ = algorithm.learn(env, state.learner, trajectory, log_prob, learn_keys)
+        return State(world, learner, keys), state.learner.params
+
+    state = initial_state(algorithm, env)
+    acting = state.learner.params
+    for _ in range(6):
+        state, acting = iterate(state, acting)
+    assert_same(state, first, 1e-5)
+    with pytest.raises(AssertionError):
+        assert_same(state, lagging(0)[0], 1e-5)
+
+
+def both(kind: str, other: str) -> Any:
+    def policy(stages: tuple[str, ...], cluster: Cluster) -> list[Fragment]:
+        deliveries = (Delivery("learner", kind),), (Delivery("actor", other),)  # pyright: ignore
+        return [
+            Fragment("actor", ("act", "step"), ("cpu:1", "cpu:2"), 2, "envs", deliveries[0]),
+            Fragment("learner", ("learn",), ("cpu:0",), delivery=deliveries[1]),
+        ]
+
+    return policy
+
+
+@dataclasses.dataclass(frozen=True)
+class Strict(IMPALA):
+    """Says nothing of older parameters."""
+
+    allows_lag = False
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "policy", "options", "message"),
+    [
+        (SMALL, both("latest", "every"), {}, "cannot drift"),
+        (SMALL, both("every", "any"), {}, "cannot drift"),
+        (PPO(num_envs=8), "single_learner_async", {}, "keeps 'keys' for all environments"),
+        (PPO(num_envs=8), "central_async", {}, "16 times per iteration, so it must be delivered 'every'"),
+        (SMALL, "fused", {"lag": 1}, "has nothing to overlap"),
+        (SMALL, "central", {"max_lag": 1}, "nothing drifts"),
+        (Strict(num_envs=8), "single_learner_async", {}, "allows_lag = True"),
+        (Strict(num_envs=8), "single_learner_coarse", {"lag": 1}, "allows_lag = True"),
+    ],
+)
+def test_deliveries_that_cannot_work_are_refused(algorithm: Any, policy: Any, options: Any, message: str) -> None:
+    where = Cluster(("cpu:0", "cpu:1", "cpu:2"), 2, **options)
+    with pytest.raises(ConfigError, match=message) as caught:
+        fragmenta.train(algorithm, "CartPole-v1", policy=policy, cluster=where, total_steps=1_000)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,52 @@
+"""Pieces of mathematics against the same written out by hand."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fragmenta import Transition
+from fragmenta.rl import generalized_advantage, v_trace
+
+TIME, ENVS = 12, 5
+
+
+def steps() -> tuple[Transition, jax.Array, jax.Array, jax.Array]:
+    draw = np.random.default_rng(0)
+    reward, value, next_value, log_ratio = (jnp.asarray(draw.normal(size=(TIME, ENVS)), jnp.float32) for _ in range(4))
+    terminated, truncated = (jnp.asarray(draw.random((TIME, ENVS)) < 0.2) for _ in range(2))
+    empty = jnp.zeros((TIME, ENVS))
+    return Transition(empty, empty, reward, terminated, truncated, empty), value, next_value, log_ratio
+
+
+def test_v_trace_by_its_definition() -> None:
+    trajectory, value, next_value, log_ratio = steps()
+    gamma, decay, clip_rho, clip_c = 0.9, 0.8, 1.5, 1.1
+    targets, advantages = v_trace(trajectory, value, next_value, log_ratio, gamma, decay, clip_rho, clip_c)
+    ratio = np.exp(np.asarray(log_ratio, np.float64))
+    rho, c = np.minimum(ratio, clip_rho), np.minimum(ratio, clip_c)
+    r, v, nv = (np.asarray(x, np.float64) for x in (trajectory.reward, value, next_value))
+    over = np.asarray(trajectory.terminated)
+    ends = over | np.asarray(trajectory.truncated)
+    for env in range(ENVS):
+        for t in range(TIME):
+            # v_s = V(x_s) + sum over t of gamma^(t-s) * (product of lambda c up to t) * delta_t, within the episode
+            target, weight = v[t, env], 1.0
+            for k in range(t, TIME):
+                bootstrap = 0.0 if over[k, env] else gamma * nv[k, env]
+                target += weight * rho[k, env] * (r[k, env] + bootstrap - v[k, env])
+                weight *= gamma * decay * c[k, env]
+                if ends[k, env]:
+                    break
+            np.testing.assert_allclose(targets[t, env], target, rtol=2e-4, atol=1e-5)
+            following = nv[t, env]
+            if t + 1 < TIME and not ends[t, env]:
+                following += float(targets[t + 1, env]) - v[t + 1, env]
+            advantage = rho[t, env] * (r[t, env] + (0.0 if over[t, env] else gamma * following) - v[t, env])
+            np.testing.assert_allclose(advantages[t, env], advantage, rtol=2e-4, atol=1e-5)
+
+
+def test_v_trace_of_ones_own_actions_is_the_lambda_return() -> None:
+    trajectory, value, next_value, _ = steps()
+    targets, _ = v_trace(trajectory, value, next_value, jnp.zeros((TIME, ENVS)), 0.9, 0.8, 1.0, 1.0)
+    expected = generalized_advantage(trajectory, value, next_value, 0.9, 0.8) + value
+    np.testing.assert_allclose(targets, expected, rtol=1e-5, atol=1e-5)
