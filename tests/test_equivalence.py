@@ -100,9 +100,13 @@ def test_nested_stages_can_be_placed() -> None:
     assert_same(plain(algorithm, env, 3)[0], state, 1e-5)
 
 
-def test_networks_that_are_computed_another_way_for_many_rows() -> None:
-    """1,024 rows are enough for the GPU's kernel and 512 are not: replicas trace another program than the whole."""
-    algorithm, env = PPO(num_envs=1_024, horizon=8, hidden=(16, 16)), make("CartPole-v1")
-    plan = planned(algorithm, env, "single_learner_coarse", cpu_cluster(3, 2), merge=False)
+@pytest.mark.parametrize(("policy", "num_envs"), [("single_learner_coarse", 1_024), ("fused", 512)])
+def test_networks_that_are_computed_another_way_for_many_rows(policy: str, num_envs: int) -> None:
+    """1,024 rows are enough for the GPU's kernel and 512 are not: replicas trace another program than the whole.
+
+    The rows are those of `act` with 1,024 environments, and those of a minibatch with 512 of them.
+    """
+    algorithm, env = PPO(num_envs=num_envs, horizon=8, epochs=1, hidden=(16, 16)), make("CartPole-v1")
+    plan = planned(algorithm, env, policy, cpu_cluster(3, 2), merge=False)
     state, _ = run_plan(plan, algorithm, env, 2)
     assert_same(plain(algorithm, env, 2)[0], state, 1e-5)

@@ -1,6 +1,7 @@
 """The command line, as a user meets it."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from fragmenta.cli.main import main
+from fragmenta.policies import POLICIES
 
 QUICK = ["train", "ppo", "CartPole-v1", "--num-envs", "8", "--horizon", "16", "--total-steps", "512", "--hidden", "8"]
 
@@ -38,6 +40,14 @@ def mistake(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
             [*QUICK, "--replicas", "3", "--no-merge"],
             "do not divide 8 environments: the nearest that do are 2 and 4 replicas, or 6 or 9 environments",
         ),
+        ([*QUICK, "--policy", "multi_learner", "--replicas", "16"], "16 replicas need a device each, but there are 8"),
+        ([*QUICK, "--lag", "2"], "lag is 2: choose 0 or 1"),
+        ([*QUICK, "--lag", "1"], "policy 'fused' has nothing to overlap"),
+        ([*QUICK, "--max-lag", "1"], "nothing drifts"),
+        ([*QUICK, "--max-lag", "-1"], "max_lag is -1"),
+        ([*QUICK, "--cpu-devices", "0"], "cpu_devices is 0"),
+        (["train", "mappo", "CartPole-v1"], "not a team"),
+        (["train", "ppo", "ProbeTeam"], "trains one agent, but ProbeTeam has 4: use mappo"),
         ([*QUICK, "--replicas", "0"], "replicas is 0: it must be at least 1"),
         ([*QUICK, "--horizon", "30"], "horizon 30 does not divide into 4 minibatches"),
         ([*QUICK, "--num-envs", "0"], "num_envs is 0"),
@@ -122,7 +132,14 @@ def test_graph_policies_doctor_and_help(capsys: pytest.CaptureFixture[str]) -> N
     assert main(["graph", "ppo", "CartPole-v1", "--format", "mermaid"]) == 0
     assert capsys.readouterr().out.startswith("flowchart")
     assert main(["policies"]) == 0
-    assert "single_learner_coarse" in capsys.readouterr().out
+    listed = capsys.readouterr().out
+    assert all(f"\n{name}" in listed for name in POLICIES)
+    assert "learner -> actor: Broadcast: 36.9 KB" in listed
+    assert "among learner: AllReduce (mean), x16: 1.2 MB" in listed
+    assert main(["policies", "impala", "CartPole-v1", "--replicas", "4", "--horizon", "8"]) == 0
+    listed = capsys.readouterr().out
+    assert "- actor x4: act, step" in listed
+    assert "actor -> learner: Gather, any" in listed
     assert main(["doctor"]) == 0
     assert "cpu:0" in capsys.readouterr().out
     assert main(["--help"]) == 0
@@ -141,3 +158,19 @@ def test_svg_needs_graphviz_or_says_so(capsys: pytest.CaptureFixture[str], monke
         assert "<svg" in capsys.readouterr().out
     monkeypatch.setattr(shutil, "which", lambda name: None)
     assert "install graphviz" in mistake(capsys, "graph", "ppo", "CartPole-v1", "--format", "svg")
+
+
+def test_cpu_devices_are_made_before_jax_starts(tmp_path: Path) -> None:
+    """In a process of its own, because this one's devices are made already."""
+    environment = {key: value for key, value in os.environ.items() if key != "XLA_FLAGS"}
+    command = [sys.executable, "-m", "fragmenta.cli.main", *QUICK, "--policy", "multi_learner", "--replicas", "2"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2
+    assert done.stderr == (
+        "fragmenta: 2 replicas need a device each, but there are 1 (cpu:0): "
+        "use --replicas 1, or on a CPU --cpu-devices 2\n"
+    )
+    command += ["--cpu-devices", "2"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "2 (one program)" in done.stdout

@@ -1,10 +1,14 @@
 """Listings and drawings: what a person reads."""
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
-from fragmenta import PPO, Cluster, project, trace
+from fragmenta import A2C, IMPALA, MAPPO, PPO, Cluster, project, trace
 from fragmenta.graph import Operator
 from fragmenta.graph.show import to_dot, to_mermaid
+from pictures import PICTURES, drawn
 
 TWO = Cluster(("cpu:0", "cpu:1", "cpu:2"), replicas=2)
 GRAPH = trace(PPO(num_envs=8), "CartPole-v1")
@@ -71,3 +75,51 @@ def test_drawings() -> None:
     assert 'actor["actor x2<br/>act, step<br/>cpu:1, cpu:2"]' in mermaid
     assert "Gather: observation, action" in mermaid
     assert to_dot(plan).count("->") == mermaid.count("-->")
+
+
+SIX = Cluster(tuple(f"cpu:{i}" for i in range(6)), replicas=2)
+TEAM = MAPPO(num_envs=4, horizon=4, minibatches=2, epochs=1, hidden=(8,))
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "env", "policy", "cluster", "operators"),
+    [
+        (PPO(num_envs=8), "CartPole-v1", "single_learner_coarse", Cluster(("cpu:0", "cpu:1")), ["Send/Recv"]),
+        (PPO(num_envs=8), "CartPole-v1", "single_learner_coarse", SIX, ["Broadcast", "Gather", "Reduce (sum)"]),
+        (PPO(num_envs=8), "CartPole-v1", "single_learner_fine", SIX, ["Scatter", "Gather"]),
+        (A2C(num_envs=8), "CartPole-v1", "central", SIX, ["Broadcast", "Reduce (mean)", "Reduce (sum)"]),
+        (PPO(num_envs=8), "CartPole-v1", "multi_learner", SIX, ["AllReduce (mean)", "AllReduce (sum)"]),
+        (TEAM, "ProbeTeam", "environments", SIX, ["AllGather", "AllReduce (sum)", "Gather"]),
+        (IMPALA(num_envs=8), "CartPole-v1", "single_learner_async", SIX, ["Broadcast, latest", "Gather, any"]),
+    ],
+)
+def test_every_operator_is_in_a_listing(algorithm: Any, env: str, policy: str, cluster: Any, operators: Any) -> None:
+    """`tests/test_equivalence.py` and `tests/engines` run each of these."""
+    text = str(project(trace(algorithm, env), policy, cluster, merge=False))
+    for operator in operators:
+        assert f"[{operator}, " in text, text
+
+
+def test_a_collective_counts_every_time_and_every_replica() -> None:
+    plan = project(trace(PPO(num_envs=8, hidden=(8,)), "CartPole-v1"), "multi_learner", SIX, merge=False)
+    (means, sums) = plan["learner"].collectives()
+    floats = (4 * 8 + 8 + 8 * 2 + 2) + (4 * 8 + 8 + 8 * 1 + 1)  # a gradient
+    floats += 2 + 4  # the two moments of the advantages, and four losses
+    assert (means.operator, means.reduction, means.times) == (Operator.ALL_REDUCE, "mean", 16)
+    assert means.bytes_per_iteration == 2 * 16 * 4 * floats
+    assert (sums.values, sums.bytes_per_iteration) == (3, 2 * 3 * 4)
+
+
+def test_a_bound_on_lag_and_a_lag_of_one_show() -> None:
+    impala, ppo = trace(IMPALA(num_envs=8), "CartPole-v1"), GRAPH
+    bounded = Cluster(SIX.devices, 2, max_lag=3)
+    assert "[Broadcast, latest, at most 3 behind, " in str(project(impala, "single_learner_async", bounded))
+    behind = project(ppo, "single_learner_coarse", Cluster(SIX.devices, 2, lag=1))
+    assert "[Broadcast, one behind, " in str(behind)
+
+
+@pytest.mark.parametrize("picture", sorted(PICTURES))
+def test_pictures_in_the_documentation_are_current(picture: str) -> None:
+    """`python docs/pictures.py` writes them anew."""
+    text = (Path(__file__).parents[2] / "docs" / "policies.md").read_text()
+    assert drawn(picture) in text

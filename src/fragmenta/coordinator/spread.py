@@ -111,6 +111,8 @@ def _row_wise(wide: Any, narrow: Any, inputs: list[Spread]) -> list[Spread]:
     worst = max(inputs, default=Spread.SHARED)
     if worst != Spread.SPLIT:
         return [worst] * len(wide.outvars)
+    if len(wide.invars) != len(narrow.invars) or len(wide.outvars) != len(narrow.outvars):
+        return [Spread.PARTIAL] * len(wide.outvars)  # a derivative that keeps other values for many rows than for few
     parts = {_extents(a, b) for a, b, s in zip(wide.invars, narrow.invars, inputs, strict=True) if s == Spread.SPLIT}
     results = zip(wide.outvars, narrow.outvars, strict=True)
     return [Spread.SPLIT if (_extents(a, b) or 0) in parts else Spread.PARTIAL for a, b in results]
