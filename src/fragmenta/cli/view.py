@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fragmenta.algorithms import Algorithm
-from fragmenta.graph import Plan
+from fragmenta.graph import Plan, Program
 from fragmenta.training.train import Progress as RunProgress
 
 PLAIN_EVERY = 2.0
@@ -24,8 +24,6 @@ def plan_table(plan: Plan, algorithm: Algorithm) -> Table:
         table.add_column(column)
     for program in plan.programs:
         fragment = program.fragment
-        share = algorithm.num_envs // fragment.replicas
-        steps = algorithm.steps_per_iteration // fragment.replicas
         sent = sum(i.bytes_per_iteration for i in plan.interfaces if i.producer == fragment.name)
         together = " (one program)" if program.together else ""
         table.add_row(
@@ -33,10 +31,18 @@ def plan_table(plan: Plan, algorithm: Algorithm) -> Table:
             ", ".join(fragment.stages),
             ", ".join(dict.fromkeys(fragment.devices)),
             f"{fragment.replicas}{together}",
-            f"{share:,} envs, {steps:,} steps",
+            _share(program, algorithm),
             f"{sent / 1e6:,.2f} MB out" if sent else "nothing",
         )
     return table
+
+
+def _share(program: Program, algorithm: Algorithm) -> str:
+    if program.fragment.axis == "agents" and program.parts > 1:
+        return f"{program.graph.sizes['agents']:,} agents, {algorithm.steps_per_iteration:,} steps"
+    envs, steps = algorithm.num_envs // program.parts, algorithm.steps_per_iteration // program.parts
+    at_a_time = " at a time" if program.parts > program.fragment.replicas else ""
+    return f"{envs:,} envs, {steps:,} steps{at_a_time}"
 
 
 class PlainView:
@@ -66,7 +72,7 @@ class PlainView:
         rate = f"{progress.steps_per_second:,.0f} steps/s"
         print(
             f"step {progress.steps:>12,}  return {_number(progress.return_mean):>8}  "
-            f"{rate:>19}  {left * seconds:5.0f} s left  busy: {_shares(progress.busy)}",
+            f"{rate:>19}  {left * seconds:5.0f} s left  busy: {_shares(progress.busy)}{_lag(progress)}",
             flush=True,
         )
 
@@ -117,7 +123,7 @@ class TerminalView:
         self._shown = now
         details = (
             f"return {_number(progress.return_mean)}  {progress.steps_per_second:,.0f} steps/s  "
-            f"busy: {_shares(progress.busy)}"
+            f"busy: {_shares(progress.busy)}{_lag(progress)}"
         )
         share = progress.iteration / progress.iterations
         self._bar.update(self._task, completed=share, details=details)  # pyright: ignore[reportArgumentType]
@@ -144,6 +150,10 @@ def _outcome(summary: dict[str, Any], run_dir: Path) -> str:
         f"(compiling {summary['compile_seconds']:.1f} s, in all {summary['wall_seconds']:.1f} s)\n"
         f"parameters sha256 {summary['params_sha256'][:16]}, run directory {run_dir}"
     )
+
+
+def _lag(progress: RunProgress) -> str:
+    return "" if progress.lag is None else f"  lag {progress.lag}"
 
 
 def _number(value: float | None) -> str:

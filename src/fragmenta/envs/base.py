@@ -123,34 +123,46 @@ class Environment:
         """Advance every environment by one step; those whose episode ended start a new one."""
         return jax.vmap(self._step_one)(world, action)
 
+    def alive(self, state: Any) -> Any:
+        """With several agents: which of them take part. With one: nothing."""
+        return ()
+
+    def _seen(self, rows: Any) -> Any:
+        """With several agents: the rows of those that a trace sees."""
+        return rows
+
+    def _everybody(self, action: jax.Array) -> jax.Array:
+        """With several agents: an action for each, also where a trace sees fewer."""
+        return action
+
     def _reset_one(self, key: jax.Array) -> World:
         next_key, key = jax.random.split(key)
         state = self.initial(key)
         zero, none = jnp.zeros((), jnp.float32), jnp.zeros((), jnp.int32)
-        return World(state, self.observe(state), next_key, none, zero, Finished(none, zero, none))
+        observation, alive = self._seen((self.observe(state), self.alive(state)))
+        return World(state, observation, next_key, none, zero, Finished(none, zero, none), alive)
 
     def _step_one(self, world: World, action: jax.Array) -> tuple[World, Transition]:
         next_key, key = jax.random.split(world.key)
-        state, reward, terminated = self.advance(world.state, action, jax.random.fold_in(key, 1))
+        state, reward, terminated = self.advance(world.state, self._everybody(action), jax.random.fold_in(key, 1))
         reward = jnp.asarray(reward, jnp.float32)
-        length, total = world.episode_length + 1, world.episode_return + reward
+        for alive in jax.tree.leaves(self.alive(world.state)):
+            reward = jnp.where(alive, reward, 0.0)
+        length, total = world.episode_length + 1, world.episode_return + jnp.mean(reward)
         truncated = length >= self.max_steps
         done = terminated | truncated
-        after = self.observe(state)
+        after = self.observe(state), jax.tree.map(lambda alive: alive & ~terminated, self.alive(state))
         fresh = self.initial(key)
         state = jax.tree.map(lambda new, old: jnp.where(done, new, old), fresh, state)
+        now = jax.tree.map(lambda new, old: jnp.where(done, new, old), (self.observe(fresh), self.alive(fresh)), after)
         finished = Finished(
             world.finished.episodes + done,
             world.finished.returns + jnp.where(done, total, 0.0),
             world.finished.lengths + jnp.where(done, length, 0),
         )
-        transition = Transition(world.observation, action, reward, terminated, truncated, after)
-        world = World(
-            state,
-            jnp.where(done, self.observe(fresh), after),
-            next_key,
-            jnp.where(done, 0, length),
-            jnp.where(done, 0.0, total),
-            finished,
+        reward, (next_observation, next_alive), (observation, alive) = self._seen((reward, after, now))
+        transition = Transition(
+            world.observation, action, reward, terminated, truncated, next_observation, world.alive, next_alive
         )
-        return world, transition
+        length, total = jnp.where(done, 0, length), jnp.where(done, 0.0, total)
+        return World(state, observation, next_key, length, total, finished, alive), transition

@@ -42,6 +42,7 @@ class Progress:
     steps_per_second: float
     return_mean: float | None
     lag: int | None
+    """Versions between the parameters that acted and those that learned, where they may differ."""
     busy: dict[str, float]
     """Per fragment, the share of time that it computed."""
 
@@ -77,8 +78,9 @@ def train(
 ) -> Result:
     """Train, and return the parameters, the state, the metrics and a summary.
 
-    `policy` decides what runs where and never changes the result; `cluster` names the devices and the replicas (all
-    of this machine's and one, by default). `deadline` is how long, in seconds, one part waits for another.
+    `policy` decides what runs where, and unless it is asynchronous never changes the result; `cluster` names the
+    devices and the replicas (all of this machine's and one, by default), and how far parts may drift. `deadline` is how
+    long, in seconds, one part waits for another.
     """
     started = time.monotonic()
     if total_steps is not None:
