@@ -20,6 +20,7 @@ class IMPALA(ActorCritic):
 
     num_envs: int = 16
     horizon: int = 16
+    learning_rate: float = 5e-4
     trace_decay: float = 0.95
     """Lambda of V-trace: how far corrections travel back in time."""
     clip_rho: float = 1.0
