@@ -27,7 +27,7 @@ def steps_per_second(num_envs: int, compute: str, kernel_rows: int) -> tuple[flo
     iterations = ITERATIONS * (WINDOWS + 1)
     algorithm = fragmenta.PPO(num_envs=num_envs, compute=compute, total_steps=num_envs * 128 * iterations)
     env = fragmenta.make("CartPole-v1")
-    # As many iterations per window as a launch has at most, so that windows end with launches.
+    # As many iterations per window as a launch has at most: once launches have grown, a window holds whole ones.
     plan = fragmenta.project(fragmenta.trace(algorithm, env), "fused", local_cluster())
     state = jax.tree.leaves(jax.jit(lambda key: algorithm.init(env, key))(jax.random.key(0)))
     position = {name: i for i, name in enumerate(plan.graph.metric_names)}

@@ -54,6 +54,7 @@ def mistake(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         ([*QUICK, "--num-envs", "many"], "invalid literal for int() with base 10: 'many'"),
         ([*QUICK, "--hoziron", "8"], "unknown flag '--hoziron': did you mean --horizon?"),
         ([*QUICK, "--compute", "float16"], "choose float32 or bfloat16"),
+        (["policies", "--replicas", "0"], "replicas is 0: it must be at least 1"),
         (["train", "ppo"], "usage: fragmenta train ALGORITHM ENVIRONMENT"),
         (["graph", "ppo", "CartPole-v1", "--format", "pdf"], "pdf"),
     ],
@@ -136,6 +137,8 @@ def test_graph_policies_doctor_and_help(capsys: pytest.CaptureFixture[str]) -> N
     assert all(f"\n{name}" in listed for name in POLICIES)
     assert "learner -> actor: Broadcast: 36.9 KB" in listed
     assert "among learner: AllReduce (mean), x16: 1.2 MB" in listed
+    assert main(["policies", "--num-envs", "64"]) == 0
+    assert "PPO on CartPole-v1, 64 environments" in capsys.readouterr().out
     assert main(["policies", "impala", "CartPole-v1", "--replicas", "4", "--horizon", "8"]) == 0
     listed = capsys.readouterr().out
     assert "- actor x4: act, step" in listed

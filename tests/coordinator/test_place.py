@@ -7,7 +7,22 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from fragmenta import PPO, Algorithm, Cluster, ConfigError, Delivery, Environment, Fragment, make, project, stage, trace
+from fragmenta import (
+    PPO,
+    Algorithm,
+    Cluster,
+    ConfigError,
+    Delivery,
+    Environment,
+    Fragment,
+    all_gather,
+    all_mean,
+    all_sum,
+    make,
+    project,
+    stage,
+    trace,
+)
 from fragmenta.rl import keys_by_index
 from helpers import assert_same, cpu_cluster, plain, planned, run_plan
 
@@ -136,3 +151,71 @@ def test_stages_inside_while_and_cond_work_where_they_stay_together() -> None:
 def test_stages_inside_while_are_refused_where_a_policy_parts_them() -> None:
     with pytest.raises(ConfigError, match="inside one while, which cannot be cut"):
         project(trace(Branching(num_envs=8), "CartPole-v1"), "single_learner_fine", ONE, merge=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class Overmarked(Algorithm):
+    """Marks what replicas agree on already, or what each has for its own environments."""
+
+    mark: str = "well"
+
+    def init(self, env: Environment, key: jax.Array) -> dict[str, Any]:
+        world = env.reset(keys_by_index(key, self.num_envs))
+        return {"shared": jnp.ones(()), "each": jnp.ones((self.num_envs, 3)), "world": world}
+
+    def iterate(self, env: Environment, state: dict[str, Any]) -> tuple[dict[str, Any], dict[str, jax.Array]]:
+        world, _ = env.step(state["world"], jnp.zeros_like(state["each"][:, 0], jnp.int32))
+        return {"world": world, **self.learn(state["shared"], state["each"])}, {}
+
+    @stage
+    def learn(self, shared: jax.Array, each: jax.Array) -> dict[str, jax.Array]:
+        if self.mark == "sum of shared":
+            return {"shared": all_sum(shared), "each": each + 1}
+        if self.mark == "sum of parts":
+            return {"shared": shared + 1, "each": all_sum(each)}
+        if self.mark == "gather along another dimension":
+            return {"shared": jnp.sum(all_gather(each, axis=1)), "each": each + 1}
+        return {"shared": all_mean(shared) + all_sum(jnp.sum(each)) + jnp.sum(all_gather(each)), "each": each + 1}
+
+
+@pytest.mark.parametrize("mark", ["sum of shared", "sum of parts", "gather along another dimension"])
+def test_marks_that_would_change_the_result_are_refused(mark: str) -> None:
+    algorithm = Overmarked(num_envs=4, mark=mark)
+    with pytest.raises(ConfigError, match="replicas would each have another one"):
+        project(trace(algorithm, "CartPole-v1"), "multi_learner", cpu_cluster(2, 2))
+
+
+def test_marks_that_agree_are_as_the_plain_program() -> None:
+    algorithm, env = Overmarked(num_envs=4), make("CartPole-v1")
+    plan = planned(algorithm, env, "multi_learner", cpu_cluster(2, 2), merge=False)
+    assert_same(plain(algorithm, env, 2)[0], run_plan(plan, algorithm, env, 2)[0], 1e-6)
+
+
+@dataclasses.dataclass(frozen=True)
+class Loners(Algorithm):
+    """Agents that learn each for itself: nothing is marked over agents."""
+
+    def init(self, env: Environment, key: jax.Array) -> dict[str, Any]:
+        world = env.reset(keys_by_index(key, self.num_envs))
+        return {"world": world, "weights": jnp.zeros(world.observation.shape[1])}
+
+    @stage
+    def act(self, weights: jax.Array, observation: jax.Array) -> jax.Array:
+        return (observation[..., 0] > weights).astype(jnp.int32)
+
+    @stage
+    def learn(self, weights: jax.Array, reward: jax.Array) -> jax.Array:
+        return weights + all_mean(jnp.mean(reward, axis=0), over="envs")
+
+    def iterate(self, env: Environment, state: dict[str, Any]) -> tuple[dict[str, Any], dict[str, jax.Array]]:
+        action = self.act(state["weights"], state["world"].observation)
+        world, transition = env.step(state["world"], action)
+        return {"world": world, "weights": self.learn(state["weights"], transition.reward)}, {}
+
+
+def test_replicas_along_different_axes_do_not_pair_up() -> None:
+    algorithm, env = Loners(num_envs=4), make("ProbeTeam")
+    with pytest.raises(ConfigError, match="along 'envs' to 2 of 'agents' along 'agents'"):
+        project(trace(algorithm, env), "environments", cpu_cluster(4, 2), merge=False)
+    plan = planned(algorithm, env, "environments", cpu_cluster(4, 1), merge=False)
+    assert_same(plain(algorithm, env, 3)[0], run_plan(plan, algorithm, env, 3)[0], 1e-6)

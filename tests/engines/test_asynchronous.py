@@ -39,11 +39,14 @@ def test_a_bound_on_staleness_is_never_exceeded() -> None:
     assert max(lags(0)) == 0
 
 
-def test_every_batch_counts_once_and_steps_add_up() -> None:
-    result = fragmenta.train(SMALL, "CartPole-v1", policy="single_learner_async", cluster=cluster(), total_steps=1_024)
-    assert result.summary["iterations"] == 1_024 * ACTORS // SMALL.steps_per_iteration
+@pytest.mark.parametrize("actors", [1, ACTORS])
+def test_every_batch_counts_once_and_steps_add_up(actors: int) -> None:
+    where = cluster(actors)
+    result = fragmenta.train(SMALL, "CartPole-v1", policy="single_learner_async", cluster=where, total_steps=1_024)
+    assert result.summary["iterations"] == 1_024 * actors // SMALL.steps_per_iteration
     assert result.summary["total_steps"] == 1_024
-    assert {record["source"] for record in result.metrics} <= {f"actor[{i}]" for i in range(ACTORS)}
+    assert {record["source"] for record in result.metrics} <= {f"actor[{i}]" for i in range(actors)}
+    assert "return_mean" in result.metrics[-1], "the learner reports, not an actor that runs at its own pace"
 
 
 @pytest.mark.parametrize(("algorithm", "policy"), KINDS)
@@ -141,6 +144,7 @@ class Strict(IMPALA):
         (PPO(num_envs=8), "central_async", {}, "16 times per iteration, so it must be delivered 'every'"),
         (SMALL, "fused", {"lag": 1}, "has nothing to overlap"),
         (SMALL, "central", {"max_lag": 1}, "nothing drifts"),
+        (SMALL, "single_learner_async", {"max_lag": -1}, "max_lag is -1: it must be at least 0"),
         (Strict(num_envs=8), "single_learner_async", {}, "allows_lag = True"),
         (Strict(num_envs=8), "single_learner_coarse", {"lag": 1}, "allows_lag = True"),
     ],

@@ -33,10 +33,6 @@ class ClusterOptions:
 
     def cluster(self) -> Cluster:
         """The devices of this machine, used this way."""
-        if self.lag not in (0, 1):
-            raise ConfigError(f"lag is {self.lag}: choose 0 or 1")
-        if self.max_lag is not None and self.max_lag < 0:
-            raise ConfigError(f"max_lag is {self.max_lag}: it must be at least 0")
         if self.cpu_devices is not None:
             use_cpu_devices(self.cpu_devices)
         return local_cluster(self.replicas, self.lag, self.max_lag)

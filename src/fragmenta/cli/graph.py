@@ -29,11 +29,11 @@ class GraphOptions(ClusterOptions):
 def run(arguments: list[str]) -> int:
     """Print the graph and the programs cut from it."""
     algorithm, env, options = read("graph", GraphOptions, arguments)
+    cluster = options.cluster()  # before anything makes an array, which would fix the number of devices
     environment = make(env)
     algorithm.validate(environment)
     if options.format == "svg" and shutil.which("dot") is None:
         raise ConfigError("format svg needs graphviz' dot, which is not installed: install graphviz, or use mermaid")
-    cluster = options.cluster()
     graph = trace(algorithm, environment)
     plan = project(graph, options.policy, cluster, options.merge)
     if options.format == "mermaid":

@@ -26,9 +26,11 @@ class PoliciesOptions:
 
 def run(arguments: list[str]) -> int:
     """Print every policy with its fragments, its operators, the bytes that cross, and what it is good for."""
-    if not [a for a in arguments if not a.startswith("-")][:1] or arguments[0].startswith("--replicas"):
+    if not arguments or arguments[0].startswith("--"):
         arguments = DEFAULT + arguments
     algorithm, env, options = read("policies", PoliciesOptions, arguments)
+    if options.replicas < 1:
+        raise ConfigError(f"replicas is {options.replicas}: it must be at least 1")
     environment = make(env)
     algorithm.validate(environment)
     graph = trace(algorithm, environment)

@@ -41,7 +41,9 @@ class _Solver:
         self.needs: dict[int, set[str]] = {}
         self.sender: dict[tuple[int, str], str] = {}
         self.routes: dict[tuple[int, str], str] = {}
-        single = [f.name for f in placement.fragments if views[f.name].replicas == 1]
+        # Who runs freely does not report: the learner goes through the iterations that count.
+        free = {d.source for f in placement.fragments for d in f.delivery if d.kind == "any"}
+        single = [f.name for f in placement.fragments if views[f.name].replicas == 1 and f.name not in free]
         self.singles = frozenset(single)
         self.keeper = single[0] if single else placement.fragments[0].name
 

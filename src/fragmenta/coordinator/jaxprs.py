@@ -78,10 +78,12 @@ def stage_name(equation: Equation) -> str | None:
 
 
 class MarkParts(NamedTuple):
-    """A mark in a jaxpr: the operation, the axis it is over (None for any), what goes in, how often it runs."""
+    """A mark in a jaxpr: the operation, the axis of replicas it is over (None for any), the dimension that a gather
+    joins along, what goes in, how often it runs."""
 
     op: str
     over: str | None
+    axis: int
     aval: Any
     times: int
 
@@ -95,9 +97,10 @@ def collective_name(equation: Equation) -> str | None:
 def mark(equation: Equation) -> MarkParts | None:
     """The mark that an equation is, or None."""
     if equation.primitive is mark_p:
-        return MarkParts(equation.params["op"], equation.params["over"], equation.invars[0].aval, 1)
+        params = equation.params
+        return MarkParts(params["op"], params["over"], params["axis"], equation.invars[0].aval, 1)
     op = collective_name(equation)
-    return MarkParts(op, None, equation.invars[0].aval, 1) if op else None
+    return MarkParts(op, None, 0, equation.invars[0].aval, 1) if op else None
 
 
 def marks_within(equation: Equation) -> list[MarkParts]:

@@ -16,6 +16,10 @@ def project(graph: Graph, policy: str | Policy, cluster: Cluster, merge: bool = 
     """Apply a policy to a graph: one program per fragment, fragments and replicas that share a device merged."""
     if cluster.replicas < 1:
         raise ConfigError(f"replicas is {cluster.replicas}: it must be at least 1")
+    if cluster.lag not in (0, 1):
+        raise ConfigError(f"lag is {cluster.lag}: choose 0 or 1")
+    if cluster.max_lag is not None and cluster.max_lag < 0:
+        raise ConfigError(f"max_lag is {cluster.max_lag}: it must be at least 0")
     cluster = dataclasses.replace(cluster, agents=graph.sizes["agents"])
     function = resolve(policy)
     name = policy if isinstance(policy, str) else getattr(policy, "__name__", "policy")

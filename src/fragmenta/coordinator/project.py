@@ -171,11 +171,13 @@ def _operator(value: Value, name: str, axis: int | None, source: View, target: V
         return Operator.GATHER, None
     if spread == Spread.PARTIAL:
         raise _differs(value, name, source, "leaves")
-    if spread == Spread.SHARED or target.replicas == source.replicas:
+    same_parts = target.replicas == source.replicas and target.fragment.axis == source.fragment.axis
+    if same_parts or (spread == Spread.SHARED and value.id not in target.axes):
         return Operator.SEND, None
     raise ConfigError(
-        f"'{name}' {value} goes from {source.replicas} replicas of '{source.fragment.name}' to {target.replicas} of "
-        f"'{target.fragment.name}': give both as many, or one of them a single replica"
+        f"'{name}' {value} goes from {source.replicas} replicas of '{source.fragment.name}' along "
+        f"'{source.fragment.axis}' to {target.replicas} of '{target.fragment.name}' along '{target.fragment.axis}': "
+        f"give both as many along the same axis, or one of them a single replica"
     )
 
 

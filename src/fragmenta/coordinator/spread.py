@@ -43,6 +43,15 @@ def spread_of(wide: jaxprs.Origin, narrow: jaxprs.Origin, inputs: Sequence[Sprea
     return [results[variable] for variable in wide.outputs]
 
 
+def makes_shared(op: str, spread: Spread, along_the_parts: bool) -> bool:
+    """Whether a mark gives every replica what the program without replicas has, given what each of them puts in."""
+    if op == "mean":
+        return spread != Spread.SPLIT
+    if op == "sum":
+        return spread == Spread.PARTIAL
+    return spread == Spread.SPLIT and along_the_parts
+
+
 def spread_of_constant(wide: Any, narrow: Any) -> Spread:
     """The spread of a constant that the loop captured."""
     if np.shape(wide) == np.shape(narrow):
@@ -68,8 +77,12 @@ def _jaxpr(wide: Any, narrow: Any, inputs: Sequence[Spread]) -> list[Spread]:
 
 def _equation(wide: Any, narrow: Any, inputs: list[Spread]) -> list[Spread]:
     name = wide.primitive.name
-    if jaxprs.mark(wide):  # a collective, unless it is over another axis
-        return [Spread.SHARED] if jaxprs.collective_name(narrow) else inputs[:1]
+    mark = jaxprs.mark(wide)
+    if mark:  # a collective, unless it is over another axis
+        if jaxprs.collective_name(narrow) is None:
+            return inputs[:1]
+        at = env_axis(_shape(wide.invars[0]), _shape(narrow.invars[0]))
+        return [Spread.SHARED if makes_shared(mark.op, inputs[0], at == mark.axis) else Spread.PARTIAL]
     if name != narrow.primitive.name:
         return [Spread.PARTIAL] * len(wide.outvars)
     if jaxprs.is_row_wise(wide):
@@ -109,13 +122,19 @@ def _operation(wide: Any, narrow: Any, axis: int | None, a: Shape, b: Shape, inp
 def _row_wise(wide: Any, narrow: Any, inputs: list[Spread]) -> list[Spread]:
     """Rows stay rows. A result with another number of them (a derivative's sums, flattened rows) may mix them."""
     worst = max(inputs, default=Spread.SHARED)
-    if worst != Spread.SPLIT:
+    if worst == Spread.PARTIAL:
         return [worst] * len(wide.outvars)
     if len(wide.invars) != len(narrow.invars) or len(wide.outvars) != len(narrow.outvars):
         return [Spread.PARTIAL] * len(wide.outvars)  # a derivative that keeps other values for many rows than for few
     parts = {_extents(a, b) for a, b, s in zip(wide.invars, narrow.invars, inputs, strict=True) if s == Spread.SPLIT}
-    results = zip(wide.outvars, narrow.outvars, strict=True)
-    return [Spread.SPLIT if (_extents(a, b) or 0) in parts else Spread.PARTIAL for a, b in results]
+    found = []
+    for a, b in zip(wide.outvars, narrow.outvars, strict=True):
+        same = _shape(a) == _shape(b)
+        if worst == Spread.SHARED:
+            found.append(Spread.SHARED if same else Spread.PARTIAL)
+        else:
+            found.append(Spread.SPLIT if not same and _extents(a, b) in parts else Spread.PARTIAL)
+    return found
 
 
 def _extents(wide: Any, narrow: Any) -> tuple[int, int] | None:

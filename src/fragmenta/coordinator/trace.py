@@ -205,7 +205,7 @@ class _Tracer:
 def _mark(parts: jaxprs.MarkParts | None) -> Mark | None:
     if parts is None:
         return None
-    return Mark(parts.op, parts.over, Value(-1, tuple(parts.aval.shape), parts.aval.dtype), parts.times)
+    return Mark(parts.op, parts.over, parts.axis, Value(-1, tuple(parts.aval.shape), parts.aval.dtype), parts.times)
 
 
 def _leaf_names(tree: Any) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 import dataclasses
 
 from fragmenta.coordinator.place import Placement
-from fragmenta.coordinator.spread import Spread, env_axis, spread_of, spread_of_constant
+from fragmenta.coordinator.spread import Spread, env_axis, makes_shared, spread_of, spread_of_constant
 from fragmenta.errors import ConfigError
 from fragmenta.graph import Block, Call, Fragment, Glue, Graph, Loop, Node, Value
 
@@ -101,8 +101,10 @@ class _Walk:
         if node.label == "constant" and not node.inputs:
             results = [spread_of_constant(node.origin, twin.origin)]
         elif node.mark and node.mark.applies(self.fragment.axis) and not self.together:
-            self.marked[node.outputs[0].id] = node.mark.op
-            results = [Spread.PARTIAL]
+            (value,), results = node.inputs, [Spread.PARTIAL]
+            along_the_parts = env_axis(value.shape, twin.inputs[0].shape) == node.mark.axis
+            if makes_shared(node.mark.op, self.spread[value.id], along_the_parts):
+                self.marked[node.outputs[0].id] = node.mark.op
         else:
             results = spread_of(node.origin, twin.origin, [self.spread[v.id] for v in node.inputs])
         # From what a replica alone has, nobody else can compute it.

@@ -16,7 +16,8 @@ from fragmenta.worker.channels.memory import ClosedError, MemoryChannel
 from fragmenta.worker.execute import DeadlineError, Outcome, Worker
 
 REPORTS_AHEAD = 4
-"""How many iterations a worker may be ahead of the caller before it waits."""
+"""How many reports a worker may be ahead of the caller before it waits; one that launches several iterations at once
+has computed those already."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,6 +56,8 @@ class LocalEngine:
 
         Fragments that run freely go on until the others have done that many iterations, and end after their own.
         """
+        if self._ending.is_set() and self.plan.free_running:
+            raise RuntimeError("fragments that ran freely have ended: start another engine with the state of this one")
         self._threads = [
             threading.Thread(target=self._work, args=(index, iterations), name=f"fragmenta-{worker.name}", daemon=True)
             for index, worker in enumerate(self._workers)
@@ -67,6 +70,9 @@ class LocalEngine:
         for box in self._mailboxes:
             box.end()
         self._join(self.deadline)
+        late = [thread.name for thread in self._threads if thread.is_alive()]
+        if late:
+            raise DeadlineError(f"{', '.join(late)} did not end within {self.deadline:g} s after the last iteration")
         if self._failure is not None:
             self._raise_failure()
 

@@ -45,6 +45,8 @@ class Mark:
     op: str
     """`mean`, `sum` or `gather`."""
     over: str | None
+    axis: int
+    """The dimension along which a gather joins."""
     value: Value
     times: int = 1
     """How often it is exchanged each time its node runs."""

@@ -94,7 +94,7 @@ def train(
     if plan.lags and not algorithm.allows_lag:
         raise ConfigError(
             f"{type(algorithm).__name__} does not say that it may act with parameters older than those it learns: "
-            f"choose a synchronous policy without lag, or set allows_lag = True in it if it corrects for that"
+            f"choose a synchronous policy without lag, or set allows_lag = True in it if it bears that"
         )
     directory = RunDirectory(Path(run_dir)) if run_dir is not None else None
     if watcher:
@@ -108,7 +108,14 @@ def train(
         "seed": seed,
     }
     if directory:
-        settings = {"merge": merge, "devices": cluster.devices, "deadline": deadline, "version": fragmenta.__version__}
+        settings = {
+            "merge": merge,
+            "devices": cluster.devices,
+            "lag": cluster.lag,
+            "max_lag": cluster.max_lag,
+            "deadline": deadline,
+            "version": fragmenta.__version__,
+        }
         hyper_parameters = dataclasses.asdict(algorithm)
         directory.write_json("config.json", {**identity, **settings, "hyper_parameters": hyper_parameters})
         directory.write_text("graph.mmd", to_mermaid(plan))

@@ -130,6 +130,7 @@ class Worker:
         """The oldest launch's iterations. The next one is under way before anybody reads this one's metrics."""
         program = self.deployment.schedule.program
         names = [program.graph.state_inputs[i].id for i in program.state]
+        called = time.monotonic()
         while len(self._launched) < 2 and (left := at_most - sum(count for count, _ in self._launched)) > 0:
             count = min(left, self._per_launch)
             results = launch(np.int32(count), *(self._known[name] for name in names))
@@ -139,7 +140,7 @@ class Worker:
         rows = jax.device_get(kept)
         now = time.monotonic()
         seconds, self._last_launch = now - self._last_launch, now
-        self.times.busy += seconds
+        self.times.busy += now - called
         self.times.total += seconds
         if count == self._per_launch and seconds < LAUNCH_SECONDS:
             self._per_launch = min(2 * count, MOST)
