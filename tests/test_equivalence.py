@@ -62,6 +62,9 @@ def matrix() -> list[Any]:
                 for replicas in (1, 2, 4, 8):
                     short = replicas == 2 or (case, replicas) == ("ppo-cartpole", 8)
                     short |= (case, policy, replicas) == ("mappo-separate", "environments", 8)
+                    # The same programs as under `fused`, and with one agent as under `single_learner_fine`.
+                    short &= policy != "multi_learner" or case == "ppo-cartpole"
+                    short &= policy != "environments" or case.startswith(("mappo", "odd"))
                     marks = () if short else pytest.mark.full
                     found.append(pytest.param(case, policy, replicas, marks=marks, id=f"{case}-{policy}-{replicas}"))
     return found
