@@ -144,6 +144,16 @@ def permutation(key: jax.Array, length: int) -> jax.Array:
     return (jnp.sort(numbered) & index_mask).astype(jnp.int32)
 
 
+def rows_of_minibatches(keys: jax.Array, horizon: int, minibatches: int) -> jax.Array:
+    """Permute each environment's steps by its own key; row i has the rows of minibatch i, a slice of every environment.
+
+    Rows number the steps of all environments with time first: time times the number of environments, plus environment.
+    """
+    num_envs = keys.shape[0]
+    order = jax.vmap(lambda key: permutation(key, horizon), out_axes=1)(keys)
+    return (order * num_envs + jnp.arange(num_envs)).reshape(minibatches, -1)
+
+
 def split_each(keys: jax.Array, num: int = 2) -> tuple[jax.Array, ...]:
     """Split every key of a batch into `num`; entry i of each result belongs to key i."""
     split = jax.vmap(lambda key: jax.random.split(key, num))(keys)

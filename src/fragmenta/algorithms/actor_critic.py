@@ -30,6 +30,11 @@ class State(NamedTuple):
     keys: jax.Array
 
 
+def clipped_adam(rate: optax.ScalarOrSchedule, max_grad_norm: float) -> optax.GradientTransformation:
+    """Adam after clipping by the global norm, on one flat vector, which is quicker than on many small leaves."""
+    return optax.flatten(optax.chain(optax.clip_by_global_norm(max_grad_norm), optax.adam(rate, eps=1e-5)))
+
+
 @dataclasses.dataclass(frozen=True)
 class ActorCritic(Algorithm):
     """A policy and a value network, each of its own; a subclass writes `iterate`, `learn` and `gradient`."""
@@ -101,8 +106,7 @@ class ActorCritic(Algorithm):
 
     def optimizer(self) -> optax.GradientTransformation:
         """Adam at a constant rate, after clipping."""
-        clip = optax.clip_by_global_norm(self.max_grad_norm)
-        return optax.flatten(optax.chain(clip, optax.adam(self.learning_rate, eps=1e-5)))
+        return clipped_adam(self.learning_rate, self.max_grad_norm)
 
     def policy(self, env: Environment, params: Any, observation: jax.Array) -> Categorical | Normal:
         """The distribution over actions for a batch of observations."""

@@ -7,12 +7,12 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fragmenta.algorithms.actor_critic import Learner
+from fragmenta.algorithms.actor_critic import Learner, clipped_adam
 from fragmenta.algorithms.base import Algorithm
 from fragmenta.envs import Discrete, Environment, TeamEnvironment, Transition, World
 from fragmenta.errors import ConfigError
 from fragmenta.nn import MLP
-from fragmenta.rl import Categorical, fold_each, generalized_advantage, keys_by_index, permutation, split_each
+from fragmenta.rl import Categorical, fold_each, generalized_advantage, keys_by_index, rows_of_minibatches, split_each
 from fragmenta.stage import all_gather, all_sum, stage
 
 
@@ -143,7 +143,9 @@ class MAPPO(Algorithm):
         samples = Sample(observation, everything, trajectory.action, log_prob, advantage, advantage + value, alive)
 
         def epoch(learner: Learner, index: jax.Array) -> tuple[Learner, dict[str, jax.Array]]:
-            return jax.lax.scan(minibatch, learner, self._minibatches(log_prob.shape, fold_each(keys, index)))
+            return jax.lax.scan(
+                minibatch, learner, rows_of_minibatches(fold_each(keys, index), self.horizon, self.minibatches)
+            )
 
         def minibatch(learner: Learner, rows: jax.Array) -> tuple[Learner, dict[str, jax.Array]]:
             batch = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[rows], samples)
@@ -190,16 +192,10 @@ class MAPPO(Algorithm):
 
         return update(learner, gradients) if self.shared else jax.vmap(update)(learner, gradients)
 
-    def _minibatches(self, shape: tuple[int, ...], keys: jax.Array) -> jax.Array:
-        """Permute each environment's steps by its own key; row i has minibatch i, a slice of every environment."""
-        horizon, num_envs = shape[:2]
-        order = jax.vmap(lambda key: permutation(key, horizon), out_axes=1)(keys)
-        return (order * num_envs + jnp.arange(num_envs)).reshape(self.minibatches, -1)
-
     def _optimizer(self) -> optax.GradientTransformation:
         updates = -(-self.total_steps // self.steps_per_iteration) * self.epochs * self.minibatches
         rate = optax.linear_schedule(self.learning_rate, 0.0, updates) if self.anneal else self.learning_rate
-        return optax.flatten(optax.chain(optax.clip_by_global_norm(self.max_grad_norm), optax.adam(rate, eps=1e-5)))
+        return clipped_adam(rate, self.max_grad_norm)
 
     def _policy(self, env: Environment, policy: Any, observation: jax.Array) -> Categorical:
         return Categorical(self._apply_net(self._policy_net(env), policy, observation))

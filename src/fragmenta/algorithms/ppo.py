@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fragmenta.algorithms.actor_critic import ActorCritic, Learner, State
+from fragmenta.algorithms.actor_critic import ActorCritic, Learner, State, clipped_adam
 from fragmenta.envs import Environment, Transition
 from fragmenta.errors import ConfigError
-from fragmenta.rl import fold_each, generalized_advantage, next_values, permutation, split_each
+from fragmenta.rl import fold_each, generalized_advantage, next_values, rows_of_minibatches, split_each
 from fragmenta.stage import all_mean, all_sum, stage
 
 
@@ -66,7 +66,9 @@ class PPO(ActorCritic):
         samples = Sample(trajectory.observation, trajectory.action, log_prob, advantage, value)
 
         def epoch(learner: Learner, index: jax.Array) -> tuple[Learner, dict[str, jax.Array]]:
-            return jax.lax.scan(minibatch, learner, self._minibatches(log_prob.shape, fold_each(keys, index)))
+            return jax.lax.scan(
+                minibatch, learner, rows_of_minibatches(fold_each(keys, index), self.horizon, self.minibatches)
+            )
 
         def minibatch(learner: Learner, rows: jax.Array) -> tuple[Learner, dict[str, jax.Array]]:
             batch = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[rows], samples)
@@ -102,13 +104,7 @@ class PPO(ActorCritic):
         gradients, losses = jax.grad(loss, has_aux=True)(params)
         return all_mean(gradients), all_mean(losses)
 
-    def _minibatches(self, shape: tuple[int, ...], keys: jax.Array) -> jax.Array:
-        """Permute each environment's steps by its own key; row i has minibatch i, a slice of every environment."""
-        horizon, num_envs = shape
-        order = jax.vmap(lambda key: permutation(key, horizon), out_axes=1)(keys)
-        return (order * num_envs + jnp.arange(num_envs)).reshape(self.minibatches, -1)
-
     def optimizer(self) -> optax.GradientTransformation:
         updates = -(-self.total_steps // self.steps_per_iteration) * self.epochs * self.minibatches
         rate = optax.linear_schedule(self.learning_rate, 0.0, updates) if self.anneal else self.learning_rate
-        return optax.flatten(optax.chain(optax.clip_by_global_norm(self.max_grad_norm), optax.adam(rate, eps=1e-5)))
+        return clipped_adam(rate, self.max_grad_norm)
