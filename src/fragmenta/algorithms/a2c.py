@@ -39,7 +39,7 @@ class A2C(ActorCritic):
     def gradient(self, env: Environment, params: Any, trajectory: Transition) -> tuple[Any, dict[str, jax.Array]]:
         """The gradient of the loss on a trajectory."""
         value = self.value(params, trajectory.observation)
-        following = next_values(lambda seen: self.value(params, seen), value, trajectory, env.max_steps)
+        following = next_values(lambda seen: self.value(params, seen), value, trajectory, env.shortest_cut)
         advantage = generalized_advantage(trajectory, value, following, self.gamma, self.gae_lambda)
         target = advantage + value
 

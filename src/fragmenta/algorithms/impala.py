@@ -47,7 +47,7 @@ class IMPALA(ActorCritic):
     ) -> tuple[Any, dict[str, jax.Array]]:
         """The gradient of the loss on a trajectory that another policy may have acted."""
         value = self.value(params, trajectory.observation)
-        following = next_values(lambda seen: self.value(params, seen), value, trajectory, env.max_steps)
+        following = next_values(lambda seen: self.value(params, seen), value, trajectory, env.shortest_cut)
         log_ratio = self.policy(env, params, trajectory.observation).log_prob(trajectory.action) - log_prob
         limits = self.clip_rho, self.clip_c
         target, advantage = v_trace(trajectory, value, following, log_ratio, self.gamma, self.trace_decay, *limits)

@@ -61,7 +61,7 @@ class PPO(ActorCritic):
     ) -> tuple[Learner, dict[str, jax.Array]]:
         """Improve policy and value on one iteration's steps."""
         value = self.value(learner.params, trajectory.observation)
-        next_value = next_values(partial(self.value, learner.params), value, trajectory, env.max_steps)
+        next_value = next_values(partial(self.value, learner.params), value, trajectory, env.shortest_cut)
         advantage = generalized_advantage(trajectory, value, next_value, self.gamma, self.gae_lambda)
         samples = Sample(trajectory.observation, trajectory.action, log_prob, advantage, value)
 

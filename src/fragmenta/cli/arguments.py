@@ -51,8 +51,6 @@ def read(command: str, options: type[Options], arguments: list[str]) -> tuple[Al
         )
     if positional[0] not in ALGORITHMS:
         raise unknown("algorithm", positional[0], ALGORITHMS)
-    if len(positional) == 2 and positional[1] not in ENVIRONMENTS:
-        raise unknown("environment", positional[1], ENVIRONMENTS)
     algorithm = ALGORITHMS[positional[0]]
     both = dataclasses.make_dataclass(
         "Flags",

@@ -1,10 +1,10 @@
 """Environments by name."""
 
+import importlib
 from collections.abc import Callable
 
-from fragmenta.envs.base import Box, Discrete, Environment, Transition, World
+from fragmenta.envs.base import Environment, Transition, World
 from fragmenta.envs.classic import Acrobot, CartPole, MountainCar, Pendulum
-from fragmenta.envs.jaxmarl import SimpleSpread, SimpleTag
 from fragmenta.envs.probes import (
     ProbeAction,
     ProbeConstant,
@@ -13,6 +13,7 @@ from fragmenta.envs.probes import (
     ProbeTeam,
     ProbeTruncation,
 )
+from fragmenta.envs.spaces import Box, Dict, Discrete, MultiDiscrete, Space
 from fragmenta.envs.team import TeamEnvironment
 from fragmenta.errors import unknown
 
@@ -27,18 +28,36 @@ ENVIRONMENTS: dict[str, Callable[[], Environment]] = {
     "ProbeAction": ProbeAction,
     "ProbeTruncation": ProbeTruncation,
     "ProbeTeam": ProbeTeam,
-    "jaxmarl:simple_spread": SimpleSpread,
-    "jaxmarl:simple_tag": SimpleTag,
 }
+"""The built-in ones, all of them in JAX."""
+
+ADAPTERS = ("brax", "craftax", "gymnax", "jaxmarl", "jumanji", "playground")
+"""Packages whose environments go by `package:name`, each adapted in the module of that name."""
 
 
 def make(env: str | Environment) -> Environment:
-    """The environment of that name; an environment is returned as it is."""
+    """The environment of that name, built in or `package:name`; an environment is returned as it is."""
     if isinstance(env, Environment):
         return env
+    package, colon, name = env.partition(":")
+    if colon and package in ADAPTERS:
+        return importlib.import_module(f"fragmenta.envs.{package}").make(name)
     if env not in ENVIRONMENTS:
-        raise unknown("environment", env, ENVIRONMENTS)
+        packages = ", ".join(f"{package}:..." for package in ADAPTERS)
+        raise unknown("environment", env, ENVIRONMENTS, f", and {packages}")
     return ENVIRONMENTS[env]()
 
 
-__all__ = ["ENVIRONMENTS", "Box", "Discrete", "Environment", "TeamEnvironment", "Transition", "World", "make"]
+__all__ = [
+    "ENVIRONMENTS",
+    "Box",
+    "Dict",
+    "Discrete",
+    "Environment",
+    "MultiDiscrete",
+    "Space",
+    "TeamEnvironment",
+    "Transition",
+    "World",
+    "make",
+]

@@ -6,26 +6,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from fragmenta.envs.spaces import Space
 from fragmenta.stage import stage
-
-
-@dataclasses.dataclass(frozen=True)
-class Discrete:
-    """Integers 0 to n - 1."""
-
-    n: int
-
-
-@dataclasses.dataclass(frozen=True)
-class Box:
-    """Real arrays of a shape, every entry between low and high."""
-
-    low: float
-    high: float
-    shape: tuple[int, ...]
-
-
-Space = Discrete | Box
 
 
 class Finished(NamedTuple):
@@ -40,7 +22,8 @@ class World(NamedTuple):
     """All environments of a batch: what `step` reads and writes."""
 
     state: Any
-    observation: jax.Array
+    observation: Any
+    """An array with one row per environment, or a dictionary of such arrays."""
     key: jax.Array
     episode_length: jax.Array
     episode_return: jax.Array
@@ -56,12 +39,12 @@ class World(NamedTuple):
 class Transition(NamedTuple):
     """One step of every environment; `next_observation` is the one before a reset, so bootstrap with 1 - terminated."""
 
-    observation: jax.Array
+    observation: Any
     action: jax.Array
     reward: jax.Array
     terminated: jax.Array
     truncated: jax.Array
-    next_observation: jax.Array
+    next_observation: Any
     alive: Any = ()
     """With several agents: which of them took part in the step, so that the others' entries mean nothing."""
     next_alive: Any = ()
@@ -93,7 +76,7 @@ class Environment:
         return self
 
     @property
-    def observation_space(self) -> Box:
+    def observation_space(self) -> Space:
         """What `observe` returns."""
         raise NotImplementedError
 
@@ -102,11 +85,20 @@ class Environment:
         """What `advance` takes."""
         raise NotImplementedError
 
+    @property
+    def shortest_cut(self) -> int:
+        """No episode is cut off before so many steps."""
+        return self.max_steps
+
+    def cut_off(self, state: Any) -> jax.Array:
+        """Whether the episode ends here without terminating, before `max_steps`; say so in `shortest_cut`, too."""
+        return jnp.zeros((), bool)
+
     def initial(self, key: jax.Array) -> Any:
         """The state at the start of an episode."""
         raise NotImplementedError
 
-    def observe(self, state: Any) -> jax.Array:
+    def observe(self, state: Any) -> Any:
         """What the agent sees of a state."""
         raise NotImplementedError
 
@@ -149,7 +141,7 @@ class Environment:
         for alive in jax.tree.leaves(self.alive(world.state)):
             reward = jnp.where(alive, reward, 0.0)
         length, total = world.episode_length + 1, world.episode_return + jnp.mean(reward)
-        truncated = length >= self.max_steps
+        truncated = (length >= self.max_steps) | self.cut_off(state)
         done = terminated | truncated
         after = self.observe(state), jax.tree.map(lambda alive: alive & ~terminated, self.alive(state))
         fresh = self.initial(key)

@@ -11,9 +11,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fragmenta.envs.base import Box, Discrete
+from fragmenta.envs.spaces import Box, Discrete
 from fragmenta.envs.team import TeamEnvironment
-from fragmenta.errors import ConfigError
+from fragmenta.errors import ConfigError, unknown
 
 CATCH_REWARD = 10.0
 """What every chaser gets per step and chaser in touch with the runner: an episode's return / 10 is its catches."""
@@ -95,6 +95,14 @@ class SimpleTag(ParticleTeam):
         danger = jnp.exp(-distance / 0.2).at[:, runner].set(0.0)
         outside = jnp.maximum(jnp.abs(ahead) - 0.9, 0.0)
         return [jnp.argmin(danger.sum(axis=-1) + 10.0 * outside.sum(axis=-1))]
+
+
+def make(name: str) -> ParticleTeam:
+    """The particle world of that name."""
+    known = {"simple_spread": SimpleSpread, "simple_tag": SimpleTag}
+    if name not in known:
+        raise unknown("environment", f"jaxmarl:{name}", [f"jaxmarl:{known_name}" for known_name in known])
+    return known[name]()
 
 
 @functools.cache

@@ -6,7 +6,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fragmenta.envs.base import Box, Discrete, Environment
+from fragmenta.envs.base import Environment
+from fragmenta.envs.spaces import Box, Discrete
 from fragmenta.envs.team import TeamEnvironment
 
 
