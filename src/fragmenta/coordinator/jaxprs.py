@@ -150,6 +150,33 @@ def as_function(jaxpr: Jaxpr, equation: Equation) -> tuple[list[Any], list[Any],
     return [v for v in inputs if v not in ignored], outputs, apply
 
 
+def host_function(equation: Equation, inputs: list[Any], outputs: list[Any]) -> Any | None:
+    """What a call does as a function of numpy arrays, if all that it does is one callback; else None.
+
+    It takes the values of the variables `inputs` and gives those of `outputs`.
+    """
+    called = called_jaxpr(equation)
+    inner = open_jaxpr(called)[0] if called is not None else None
+    if inner is None or [sub.primitive.name for sub in inner.eqns] not in (["pure_callback"], ["io_callback"]):
+        return None
+    (callback,) = inner.eqns
+    outside = dict(zip(inner.invars, equation.invars, strict=True))
+    if not all(is_literal(atom) or atom in outside for atom in callback.invars):
+        return None
+    arguments = [atom if is_literal(atom) else outside[atom] for atom in callback.invars]
+    places = {variable: i for i, variable in enumerate(callback.outvars)}
+    inside = dict(zip(equation.outvars, inner.outvars, strict=True))
+    taken = [places[inside[variable]] for variable in outputs]
+    function = callback.params["callback"]
+
+    def run(*arrays: Any) -> list[Any]:
+        known = dict(zip(inputs, arrays, strict=True))
+        results = function(*(atom.val if is_literal(atom) else known[atom] for atom in arguments))
+        return [results[i] for i in taken]
+
+    return run
+
+
 def forwarded(equation: Equation) -> dict[Any, Any]:
     """Outputs of a call that are just one of its inputs: output variable to input variable."""
     called = called_jaxpr(equation)

@@ -6,18 +6,19 @@ from collections.abc import Sequence
 from fragmenta.graph import Fragment
 
 
-def merge(fragments: Sequence[Fragment]) -> list[Fragment]:
+def merge(fragments: Sequence[Fragment], host: Sequence[str] = ()) -> list[Fragment]:
     """Afterwards no two replicas of a fragment share a device, and no two fragments have the same devices.
 
     Replicas become one that is traced with more environments; fragments become one that holds the stages of both.
-    Left apart are replicas where a device has more of them than another, because parts must be of equal size, and
-    fragments that do not wait for each other, because that changes what they compute.
+    Left apart are replicas where a device has more of them than another, because parts must be of equal size;
+    fragments that do not wait for each other, because that changes what they compute; and those with a stage in
+    `host`, because while one replica waits for its environments another one can use the device.
     """
     drifting = {f.name for f in fragments for d in f.delivery if not d.waits}
     drifting |= {d.source for f in fragments for d in f.delivery if not d.waits}
     merged: dict[tuple[str, ...], Fragment] = {}
     for fragment in fragments:
-        if fragment.name in drifting:
+        if fragment.name in drifting or set(fragment.stages) & set(host):
             merged[(*fragment.devices, fragment.name)] = fragment
             continue
         fragment = dataclasses.replace(_merge_replicas(fragment), delivery=())

@@ -20,7 +20,7 @@ def project(graph: Graph, policy: str | Policy, cluster: Cluster, merge: bool = 
         raise ConfigError(f"lag is {cluster.lag}: choose 0 or 1")
     if cluster.max_lag is not None and cluster.max_lag < 0:
         raise ConfigError(f"max_lag is {cluster.max_lag}: it must be at least 0")
-    cluster = dataclasses.replace(cluster, agents=graph.sizes["agents"])
+    cluster = dataclasses.replace(cluster, agents=graph.sizes["agents"], host=graph.host_stages)
     function = resolve(policy)
     name = policy if isinstance(policy, str) else getattr(policy, "__name__", "policy")
     fragments = list(function(graph.top_stages, cluster))
@@ -29,7 +29,7 @@ def project(graph: Graph, policy: str | Policy, cluster: Cluster, merge: bool = 
         raise ConfigError(f"policy '{name}' must return a list of Fragment, got {wrong or fragments}")
     placement = place(graph, fragments, cluster)
     if merge:
-        placement = place(graph, merge_fragments(placement.fragments), cluster)
+        placement = place(graph, merge_fragments(placement.fragments, graph.host_stages), cluster)
     plan = project_placement(placement, name)
     kinds = {interface.delivery for interface in plan.interfaces}
     if cluster.lag and not any(delivery.lag for delivery in kinds):

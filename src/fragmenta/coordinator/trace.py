@@ -133,7 +133,8 @@ class _Tracer:
         inputs, outputs, apply, origin = self._bound(jaxpr, equation, scope)
         marks = tuple(m for m in map(_mark, jaxprs.marks_within(equation)) if m)
         effects = bool(equation.effects)
-        nodes.append(Call(next(self._ids), stage, inputs, outputs, apply, inner, holds, marks, effects, origin))
+        host = jaxprs.host_function(equation, list(origin.inputs), list(origin.outputs))
+        nodes.append(Call(next(self._ids), stage, inputs, outputs, apply, inner, holds, marks, effects, host, origin))
         called = jaxprs.called_jaxpr(equation)
         if called is None:
             return

@@ -3,6 +3,7 @@
 import importlib
 from collections.abc import Callable
 
+from fragmenta.envs import host
 from fragmenta.envs.base import Environment, Transition, World
 from fragmenta.envs.classic import Acrobot, CartPole, MountainCar, Pendulum
 from fragmenta.envs.probes import (
@@ -13,9 +14,9 @@ from fragmenta.envs.probes import (
     ProbeTeam,
     ProbeTruncation,
 )
-from fragmenta.envs.spaces import Box, Dict, Discrete, MultiDiscrete, Space
 from fragmenta.envs.team import TeamEnvironment
-from fragmenta.errors import unknown
+from fragmenta_host.catalogue import Spec
+from fragmenta_host.spaces import Box, Dict, Discrete, MultiDiscrete, Space
 
 ENVIRONMENTS: dict[str, Callable[[], Environment]] = {
     "CartPole-v1": CartPole,
@@ -42,10 +43,9 @@ def make(env: str | Environment) -> Environment:
     package, colon, name = env.partition(":")
     if colon and package in ADAPTERS:
         return importlib.import_module(f"fragmenta.envs.{package}").make(name)
-    if env not in ENVIRONMENTS:
-        packages = ", ".join(f"{package}:..." for package in ADAPTERS)
-        raise unknown("environment", env, ENVIRONMENTS, f", and {packages}")
-    return ENVIRONMENTS[env]()
+    if env in ENVIRONMENTS:
+        return ENVIRONMENTS[env]()
+    return host.make(Spec(*((package, name) if colon else ("gymnasium", env))))
 
 
 __all__ = [

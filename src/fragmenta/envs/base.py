@@ -1,13 +1,15 @@
 """One shape for every environment: single-environment functions in, a batched, self-resetting world out."""
 
+import contextlib
 import dataclasses
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from fragmenta.envs.spaces import Space
 from fragmenta.stage import stage
+from fragmenta_host.spaces import Space
 
 
 class Finished(NamedTuple):
@@ -24,7 +26,8 @@ class World(NamedTuple):
     state: Any
     observation: Any
     """An array with one row per environment, or a dictionary of such arrays."""
-    key: jax.Array
+    key: Any
+    """One per environment, where environments are JAX."""
     episode_length: jax.Array
     episode_return: jax.Array
     finished: Finished
@@ -74,6 +77,11 @@ class Environment:
         """The same environment as a fragment sees it that holds only `count` of the agents; for tracing only."""
         assert count == 1
         return self
+
+    @contextlib.contextmanager
+    def opened(self, parts: int = 1) -> Iterator[None]:
+        """Around a run in which `parts` replicas step the environments, each an equal part of them."""
+        yield
 
     @property
     def observation_space(self) -> Space:

@@ -83,6 +83,8 @@ class Call:
     holds: tuple[str, ...] = ()
     marks: tuple[Mark, ...] = ()
     has_effects: bool = False
+    host: Apply | None = dataclasses.field(default=None, repr=False)
+    """The same with arrays of numpy, for a stage that runs on the host, outside compiled programs."""
     origin: Any = dataclasses.field(default=None, repr=False)
 
 
@@ -170,6 +172,12 @@ class Graph:
     """What the algorithm calls a value, where JAX knows."""
     retrace: "Callable[[dict[str, int], tuple[str, int] | None, frozenset[str]], Graph]" = dataclasses.field(repr=False)
     """Trace again at other sizes, as one of several replicas along an axis that run as one, with some stages opened."""
+
+    @property
+    def host_stages(self) -> tuple[str, ...]:
+        """The stages that run on the host, outside compiled programs."""
+        calls = (node for node in self.block.walk() if isinstance(node, Call))
+        return tuple(dict.fromkeys(call.stage for call in calls if call.host))
 
     @property
     def state_inputs(self) -> tuple[Value, ...]:

@@ -17,6 +17,8 @@ class Cluster:
     """Under an asynchronous policy: drop what was made with parameters more than so many versions old."""
     agents: int = 1
     """How many agents act at once; Fragmenta fills it in."""
+    host: tuple[str, ...] = ()
+    """The stages that run on the host, not in a compiled program; Fragmenta fills it in."""
 
     def spread(self, count: int, skip: int = 0) -> tuple[str, ...]:
         """Devices for `count` replicas, in turn, leaving the first `skip` to others where there are enough."""

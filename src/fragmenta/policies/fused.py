@@ -1,5 +1,6 @@
 """The whole loop on every device: as one program, or with a learner next to every environment."""
 
+from fragmenta.errors import ConfigError
 from fragmenta.graph import Fragment
 from fragmenta.policies.cluster import Cluster
 
@@ -9,6 +10,11 @@ def fused(stages: tuple[str, ...], cluster: Cluster) -> list[Fragment]:
 
     Good for environments in JAX, on any number of devices: nothing crosses but what replicas must agree on.
     """
+    if cluster.host:
+        raise ConfigError(
+            f"policy 'fused' is one compiled program, but '{cluster.host[0]}' of this environment runs on the host: "
+            f"use single_learner_coarse, single_learner_fine or multi_learner"
+        )
     replicas = cluster.replicas
     return [Fragment("all", stages, cluster.spread(replicas), replicas, axis="envs")]
 

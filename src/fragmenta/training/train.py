@@ -119,8 +119,11 @@ def train(
         hyper_parameters = dataclasses.asdict(algorithm)
         directory.write_json("config.json", {**identity, **settings, "hyper_parameters": hyper_parameters})
         directory.write_text("graph.mmd", to_mermaid(plan))
+    # Replicas that run as one step all environments at once.
+    parts = next((p.replicas for p in plan.programs if set(p.fragment.stages) & set(plan.graph.host_stages)), 1)
     try:
-        return _run(algorithm, environment, plan, identity, directory, watcher, deadline, started)
+        with environment.opened(parts):
+            return _run(algorithm, environment, plan, identity, directory, watcher, deadline, started)
     finally:
         if directory:
             directory.close()

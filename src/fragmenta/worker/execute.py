@@ -15,7 +15,7 @@ from fragmenta.worker.backends.launch import MOST, compile_launch
 from fragmenta.worker.backends.xla import Site, compile_schedule, hold
 from fragmenta.worker.channels.mailbox import Bundle, Mailbox
 from fragmenta.worker.channels.memory import Channel
-from fragmenta.worker.steps import Key, Put, Rounds, Schedule, Segment, Step, Take
+from fragmenta.worker.steps import Host, Key, Put, Rounds, Schedule, Segment, Step, Take
 
 SAMPLE_EVERY = 16
 """On an accelerator, wait for the results of every so many-th iteration only, to know where time goes."""
@@ -168,6 +168,11 @@ class Worker:
                     results[0].block_until_ready()  # all results of one program are ready at once
                     busy += time.monotonic() - started
                 known.update(zip(step.outputs, results, strict=True))
+            elif isinstance(step, Host):
+                started = time.monotonic()
+                results = step.apply(*[np.asarray(known[key]) for key in step.inputs])
+                busy += time.monotonic() - started
+                known.update(zip(step.outputs, results, strict=True))
             elif isinstance(step, Put):
                 self._put(step)
             elif isinstance(step, Take):
@@ -183,17 +188,24 @@ class Worker:
             place = held[rounds.counter].sharding
             self._counters[rounds.counter] = [jax.device_put(np.int32(i), place) for i in range(rounds.length)]
         counters = self._counters[rounds.counter]
+        # New ones every time: what was handed on from them may still be in use.
+        stacks = [(np.empty(held[stack].shape, held[stack].dtype), value) for stack, value in rounds.on_host]
         for start, param, _, _ in rounds.carried:
             known[param] = known[start]
         for buffer in rounds.buffers:
             known[buffer] = jnp.zeros(held[buffer].shape, held[buffer].dtype, device=held[buffer].sharding)
-        for counter in reversed(counters) if rounds.reverse else counters:
-            known[rounds.counter] = counter
+        order = range(rounds.length)
+        for i in reversed(order) if rounds.reverse else order:
+            known[rounds.counter] = counters[i]
             busy += self._run(rounds.body, watched)
+            for stack, value in stacks:
+                stack[i] = known[value]
             moved = [known[result] for _, _, result, _ in rounds.carried]
             known.update(zip((param for _, param, _, _ in rounds.carried), moved, strict=True))
         for _, param, _, last in rounds.carried:
             known[last] = known[param]
+        for (key, _), (stack, _) in zip(rounds.on_host, stacks, strict=True):
+            known[key] = jax.device_put(stack, held[key].sharding)
         return busy
 
     def _put(self, put: Put) -> None:
@@ -239,7 +251,8 @@ class Worker:
 
     def _hold(self, key: Key, value: Any) -> None:
         place = self.deployment.held[key].sharding
-        self._known[key] = value if value.sharding == place else jax.device_put(value, place)
+        here = isinstance(value, jax.Array) and value.sharding == place
+        self._known[key] = value if here else jax.device_put(value, place)
 
     def _post(self, interface: Interface, value: Any) -> None:
         """Put a value into the parcel for its consumer; send it off once it is complete."""

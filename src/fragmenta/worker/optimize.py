@@ -1,7 +1,7 @@
 """Turn a fragment's program into steps: as few compiled segments as its communication allows.
 
-Everything between two communications becomes one segment. A loop without communication is compiled whole; one with it
-runs its steps in Python, with slices taken and outputs stacked inside its segments.
+Everything between two communications or host stages becomes one segment. A loop without any is compiled whole; one with
+them runs its steps in Python, with slices taken and outputs stacked inside its segments, or on the host what it made.
 """
 
 import dataclasses
@@ -12,11 +12,23 @@ import jax
 import jax.numpy as jnp
 
 from fragmenta.graph import Call, Instruction, Interface, Operator, Program, Recv, Repeat, Run, Send, Value
-from fragmenta.worker.steps import Item, Key, Operation, Put, Rounds, Schedule, Segment, Take, join_operations, writes
+from fragmenta.worker.steps import (
+    Host,
+    Item,
+    Key,
+    Operation,
+    Put,
+    Rounds,
+    Schedule,
+    Segment,
+    Take,
+    join_operations,
+    writes,
+)
 
 
 def optimize(program: Program, replicas: dict[str, int], unroll: int = 1) -> Schedule:
-    """Afterwards no two segments follow each other directly, and no loop in Python is free of communication.
+    """Afterwards no two segments follow each other directly, and no loop in Python is free of communication and host.
 
     `replicas` says how many of each fragment run apart; `unroll` how far compiled loops that hold stages are unrolled.
     """
@@ -47,17 +59,19 @@ class _Builder:
                 found += self._send(instruction.interface, alias)
             elif isinstance(instruction, Recv):
                 found += self._recv(instruction.interface)
-            elif _exchanges(instruction.body):
+            elif _interrupted(instruction.body):
                 found += self._rounds(instruction, alias)
             else:
                 found.append(self._compiled_loop(instruction, alias))
         return found
 
-    def _run(self, run: Run, alias: dict[int, Key]) -> Operation:
+    def _run(self, run: Run, alias: dict[int, Key]) -> Operation | Host:
         node = run.node
         self._remember(node.outputs)
         inputs = tuple(alias.get(v.id, v.id) for v in node.inputs)
         label = node.stage if isinstance(node, Call) else ""
+        if isinstance(node, Call) and node.host:
+            return Host(inputs, tuple(v.id for v in node.outputs), node.host, label)
         effects = isinstance(node, Call) and node.has_effects
         return Operation(inputs, tuple(v.id for v in node.outputs), node.apply, label, effects)
 
@@ -109,12 +123,19 @@ class _Builder:
             self._remember((target,))
             slices.append(Operation((alias.get(source, source), counter), (target.id,), _take_slice))
         body = self.items(repeat.body, inside)
+        made = {key for item in body if isinstance(item, Host) for key in item.outputs}
+        pairs = zip(loop.carry_params, loop.carry_results, strict=True)
+        made |= {param.id for param, result in pairs if result.id in made}
         buffers: list[Key] = []
+        on_host: list[tuple[Key, Key]] = []
         for i in repeat.stacked:
             result, stack = loop.slice_results[i], loop.stacked[i]
             self._remember((stack,))
-            buffers.append(stack.id)
             key = inside.get(result.id, result.id)
+            if key in made:
+                on_host.append((stack.id, key))
+                continue
+            buffers.append(stack.id)
             store = Operation((stack.id, key, counter), (stack.id,), _put_slice)
             body.insert(_first_use(body, key), store)
         carried = tuple(
@@ -126,9 +147,9 @@ class _Builder:
             )
             for i in repeat.carries
         )
-        after = {result for _, _, result, _ in carried} | set(buffers)
+        after = {result for _, _, result, _ in carried} | set(buffers) | {value for _, value in on_host}
         steps = join_operations([*slices, *body], after, set(buffers))
-        return [Rounds(loop.length, loop.reverse, counter, carried, tuple(buffers), steps)]
+        return [Rounds(loop.length, loop.reverse, counter, carried, tuple(buffers), steps, tuple(on_host))]
 
     def _compiled_loop(self, repeat: Repeat, alias: dict[int, Key]) -> Operation:
         """A loop without communication as one operation: a scan over what this fragment keeps of it."""
@@ -199,8 +220,14 @@ def _put_slice(stack: jax.Array, value: jax.Array, index: jax.Array) -> list[jax
     return [jax.lax.dynamic_update_index_in_dim(stack, value, index, 0)]
 
 
-def _exchanges(instructions: Iterable[Instruction]) -> bool:
-    return any(isinstance(i, (Send, Recv)) or (isinstance(i, Repeat) and _exchanges(i.body)) for i in instructions)
+def _interrupted(instructions: Iterable[Instruction]) -> bool:
+    """Whether something in there cannot be part of a compiled program."""
+    return any(
+        isinstance(i, (Send, Recv))
+        or (isinstance(i, Run) and isinstance(i.node, Call) and i.node.host is not None)
+        or (isinstance(i, Repeat) and _interrupted(i.body))
+        for i in instructions
+    )
 
 
 def _first_use(items: Sequence[Item], key: Key) -> int:

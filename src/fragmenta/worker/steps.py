@@ -1,6 +1,7 @@
 """What a worker executes.
 
-steps ::= Segment (compiled) | Put (send) | Take (receive) | Rounds (a loop with communication inside)
+steps ::= Segment (compiled) | Host (run in Python) | Put (send) | Take (receive)
+        | Rounds (a loop with any of the last three inside)
 """
 
 import dataclasses
@@ -48,6 +49,16 @@ class Segment:
 
 
 @dataclasses.dataclass(frozen=True)
+class Host:
+    """A stage that runs outside compiled programs, on arrays of numpy."""
+
+    inputs: tuple[Key, ...]
+    outputs: tuple[Key, ...]
+    apply: Callable[..., Sequence[Any]]
+    label: str
+
+
+@dataclasses.dataclass(frozen=True)
 class Put:
     """Send a value, or its parts, one per replica of the consumer; `split` makes the parts if no segment does."""
 
@@ -74,10 +85,13 @@ class Rounds:
     counter: Key
     carried: tuple[tuple[Key, Key, Key, Key], ...]
     buffers: tuple[Key, ...]
+    """Outputs that segments stack, on the device."""
     body: "tuple[Step, ...]"
+    on_host: tuple[tuple[Key, Key], ...] = ()
+    """Outputs whose rows the host makes, which are stacked there: where to, and the value of each round."""
 
 
-Step = Segment | Put | Take | Rounds
+Step = Segment | Host | Put | Take | Rounds
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,37 +103,38 @@ class Schedule:
     shapes: dict[Key, Value]
 
 
-Item = Operation | Put | Take | Rounds
+Item = Operation | Host | Put | Take | Rounds
 """A step before its operations are joined."""
 
 
 def reads(item: Item | Step) -> set[Key]:
     """What a step needs from before it."""
-    if isinstance(item, (Operation, Segment)):
+    if isinstance(item, (Operation, Segment, Host)):
         return set(item.inputs)
     if isinstance(item, Put):
         return set(item.keys)
     if isinstance(item, Take):
         return set()
-    inside = {key for step in item.body for key in reads(step)}
+    inside = {key for step in item.body for key in reads(step)} | {value for _, value in item.on_host}
     own = {param for _, param, _, _ in item.carried} | {key for step in item.body for key in writes(step)}
     return (inside - own - set(item.buffers)) | {start for start, _, _, _ in item.carried}
 
 
 def writes(item: Item | Step) -> set[Key]:
     """What is there after a step."""
-    if isinstance(item, (Operation, Segment)):
+    if isinstance(item, (Operation, Segment, Host)):
         return set(item.outputs)
     if isinstance(item, Put):
         return set()
     if isinstance(item, Take):
         return set(item.keys)
-    return {last for _, _, _, last in item.carried} | set(item.buffers)
+    stacked = {stack for stack, _ in item.on_host} | set(item.buffers)
+    return {last for _, _, _, last in item.carried} | stacked
 
 
 def join_operations(items: Sequence[Item], live: set[Key], donatable: set[Key]) -> tuple[Step, ...]:
     """Join neighbouring operations; keep of each segment only what is read later or `live` at the end."""
-    groups: list[list[Operation] | Put | Take | Rounds] = []
+    groups: list[list[Operation] | Host | Put | Take | Rounds] = []
     pending: list[Operation] = []
     for item in items:
         if isinstance(item, Operation):

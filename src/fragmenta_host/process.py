@@ -1,0 +1,103 @@
+"""The parent's end of a worker process."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import weakref
+from typing import Any
+
+from fragmenta_host.messages import receive, send
+
+ENDING_SECONDS = 2.0
+"""How long a worker may take to close its environments before it is killed."""
+
+
+class GoneError(Exception):
+    """The worker ended or does not answer; says how."""
+
+
+class WorkerProcess:
+    """One worker. It never loads JAX, and ends with this object, with `close`, or with this process."""
+
+    def __init__(self) -> None:
+        self._control, theirs = socket.socketpair()
+        with theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "fragmenta_host.worker", str(theirs.fileno())],
+                pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL,
+                stdout=2,  # what environments print must not mix with what a command prints for scripts
+                env=_environment(),
+            )
+        self.lanes: dict[tuple[int, int], socket.socket] = {}
+        self._finalizer = weakref.finalize(self, _end, self.process, self._control, self.lanes, 0.0)
+
+    def begin(self, descriptors: tuple[int, ...] = (), **order: Any) -> None:
+        """Give an order; `finish` has the answer."""
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # `finish` will say what became of it
+            send(self._control, order, descriptors)
+
+    def finish(self, timeout: float) -> dict[str, Any]:
+        """The answer to the order; GoneError if there is none in time."""
+        self._control.settimeout(timeout)
+        try:
+            return receive(self._control)[0]
+        except TimeoutError:
+            raise self.gone(timeout) from None
+        except (EOFError, ConnectionResetError):
+            raise self.gone(None) from None
+
+    def order(self, timeout: float, descriptors: tuple[int, ...] = (), **order: Any) -> dict[str, Any]:
+        """Give an order and wait for the answer."""
+        self.begin(descriptors, **order)
+        return self.finish(timeout)
+
+    def open_lane(self, low: int, high: int, timeout: float) -> socket.socket:
+        """A connection for steps of the environments from `low` to below `high`."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self.order(timeout, (theirs.fileno(),), order="lane", low=low, high=high)
+        ours.settimeout(timeout)
+        self.lanes[low, high] = ours
+        return ours
+
+    def gone(self, timeout: float | None) -> GoneError:
+        """How the worker ended; with a timeout it did not, so it is killed."""
+        if timeout is not None:
+            self.process.kill()
+            self.process.wait()
+            return GoneError(f"did not finish within {timeout:g} s, so its process was killed")
+        try:
+            code = self.process.wait(ENDING_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            return GoneError("closed its connection, so its process was killed")
+        if code < 0:
+            return GoneError(f"ended its process by {signal.Signals(-code).name}")
+        return GoneError(f"ended its process with exit code {code}")
+
+    def close(self, patience: float = ENDING_SECONDS) -> None:
+        """End the worker, and wait until it has ended."""
+        if self._finalizer.detach():
+            _end(self.process, self._control, self.lanes, patience)
+
+
+def _environment() -> dict[str, str]:
+    # The same modules are found as here, those of the folder that the command was run in included.
+    found = {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        found.setdefault(name, "1")  # there are as many processes as cores: threads would only get in their way
+    return found
+
+
+def _end(process: subprocess.Popen, control: socket.socket, lanes: dict, patience: float) -> None:
+    for connection in (control, *lanes.values()):
+        connection.close()
+    try:
+        process.wait(patience)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

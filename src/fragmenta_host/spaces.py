@@ -1,0 +1,83 @@
+"""What an environment shows and takes: spaces as plain data, the same for every package's environments."""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Discrete:
+    """Integers 0 to n - 1."""
+
+    n: int
+
+
+@dataclasses.dataclass(frozen=True)
+class MultiDiscrete:
+    """Several integers at once, the i-th from 0 to choices[i] - 1."""
+
+    choices: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Box:
+    """Arrays of a shape, every entry between low and high."""
+
+    low: float
+    high: float
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+
+    @property
+    def is_image(self) -> bool:
+        """Whether it is a picture, or several on top of each other: bytes in at least three dimensions."""
+        return self.dtype == "uint8" and len(self.shape) >= 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Dict:
+    """Several spaces by name; an observation of it is a dictionary."""
+
+    spaces: tuple[tuple[str, "Space"], ...]
+
+
+Space = Discrete | MultiDiscrete | Box | Dict
+
+
+def to_json(space: Space) -> dict[str, Any]:
+    """A space as plain lists and dictionaries, to hand it to another process."""
+    if isinstance(space, Dict):
+        return {"kind": "Dict", "spaces": [[name, to_json(part)] for name, part in space.spaces]}
+    return {"kind": type(space).__name__, **dataclasses.asdict(space)}
+
+
+def from_json(found: dict[str, Any]) -> Space:
+    """The inverse of `to_json`."""
+    kind = found["kind"]
+    if kind == "Dict":
+        return Dict(tuple((name, from_json(part)) for name, part in found["spaces"]))
+    if kind == "Discrete":
+        return Discrete(found["n"])
+    if kind == "MultiDiscrete":
+        return MultiDiscrete(tuple(found["choices"]))
+    return Box(found["low"], found["high"], tuple(found["shape"]), found["dtype"])
+
+
+def leaves(space: Space) -> list[tuple[str, tuple[int, ...], str]]:
+    """Name, shape and type of every array that a value of the space consists of, in the order of JAX's trees."""
+    if isinstance(space, Dict):
+        return [
+            (f"{name}.{rest}".rstrip("."), shape, dtype)
+            for name, part in sorted(space.spaces)
+            for rest, shape, dtype in leaves(part)
+        ]
+    if isinstance(space, Box):
+        return [("", space.shape, space.dtype)]
+    return [("", () if isinstance(space, Discrete) else (len(space.choices),), "int32")]
+
+
+def assemble(space: Space, arrays: Iterator[Any]) -> Any:
+    """A value of the space from its arrays, in the order of `leaves`."""
+    if isinstance(space, Dict):
+        return {name: assemble(part, arrays) for name, part in sorted(space.spaces)}
+    return next(arrays)

@@ -1,0 +1,141 @@
+"""A process that steps environments: `python -m fragmenta_host.worker DESCRIPTOR`.
+
+It takes orders from its parent on the socket behind that descriptor, and a step of some of its environments on one
+socket per lane. It ends when the parent closes the socket, so it cannot outlive it.
+"""
+
+import os
+import selectors
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fragmenta_host.arrays import Description, shared
+from fragmenta_host.catalogue import Spec, single_maker
+from fragmenta_host.faults import Fault, UnusableError, raised
+from fragmenta_host.group import Group, step_seconds
+from fragmenta_host.messages import receive, send
+
+STEP, DONE, FAILED = b"s", b"k", b"f"
+"""What goes over a lane: do a step; done; done, but a message with faults follows."""
+
+
+class Worker:
+    """What a worker holds: how its environments are made, and the environments."""
+
+    def __init__(self) -> None:
+        self.maker: Callable[[], Any] | None = None
+        self.description: Any = None
+        self.group: Group | None = None
+        self.lanes: dict[socket.socket, tuple[int, int]] = {}
+
+    def answer(self, order: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+        """Carry out one order."""
+        return getattr(self, "_" + order.pop("order"))(*descriptors, **order)
+
+    def step(self, lane: socket.socket) -> None:
+        """One step of a lane's environments."""
+        assert self.group is not None
+        faults = self.group.step(*self.lanes[lane])
+        if not faults:
+            lane.sendall(DONE)
+            return
+        lane.sendall(FAILED)
+        send(lane, {"faults": [fault.to_json() for fault in faults]})
+
+    def _describe(self, spec: dict[str, Any], measure: bool) -> dict[str, Any]:
+        """Say what the environment is; make one to find out, and step it to see how long that takes."""
+        self.maker = single_maker(Spec(**spec))
+        try:
+            env = self.maker()
+        except UnusableError as error:
+            return {"unusable": str(error)}
+        except Exception as error:
+            return {"faults": [raised(0, "construction", error).to_json()]}
+        self.description = env.description
+        seconds = 0.0
+        if measure:
+            try:
+                seconds = step_seconds(env)
+            except Exception as error:
+                return {"faults": [raised(0, "trial", error).to_json()]}
+        env.close()
+        return {"description": self.description.to_json(), "step_seconds": seconds}
+
+    def _prepare(self, spec: dict[str, Any], description: dict[str, Any]) -> dict[str, Any]:
+        """Do what was found out elsewhere."""
+        self.maker, self.description = single_maker(Spec(**spec)), Description.from_json(description)
+        return {}
+
+    def _modules(self) -> dict[str, Any]:
+        """What this process has loaded; for tests, because it must never be JAX."""
+        return {"modules": sorted(sys.modules)}
+
+    def _build(self, memory: int, count: int, first: int, stride: int) -> dict[str, Any]:
+        assert self.maker is not None
+        self.group = Group(self.maker, shared(self.description, count, memory), first, stride)
+        os.close(memory)
+        return _answer(self.group.build())
+
+    def _reset(self, seeds: list[int]) -> dict[str, Any]:
+        assert self.group is not None
+        return _answer(self.group.reset(np.asarray(seeds)))
+
+    def _rebuild(self, index: int, seed: int) -> dict[str, Any]:
+        assert self.group is not None
+        return _answer(self.group.rebuild(index, seed))
+
+    def _lane(self, descriptor: int, low: int, high: int) -> dict[str, Any]:
+        self.lanes[socket.socket(fileno=descriptor)] = low, high
+        return {}
+
+
+def _answer(faults: list[Fault]) -> dict[str, Any]:
+    return {"faults": [fault.to_json() for fault in faults]}
+
+
+def _end_with_parent(parent: int) -> None:
+    """An environment that loops for ever never looks at the socket; its process must end all the same."""
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    os._exit(1)
+
+
+def main() -> None:
+    """Serve the parent until it is gone."""
+    threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
+    # Ctrl-C reaches the whole process group; the parent decides what becomes of it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    control = socket.socket(fileno=int(sys.argv[1]))
+    worker = Worker()
+    with selectors.DefaultSelector() as selector:
+        selector.register(control, selectors.EVENT_READ)
+        try:
+            while True:
+                for ready, _ in selector.select():
+                    found = ready.fileobj
+                    assert isinstance(found, socket.socket)
+                    if found is not control:
+                        if not found.recv(1):
+                            return
+                        worker.step(found)
+                        continue
+                    order, descriptors = receive(control)
+                    send(control, worker.answer(order, descriptors))
+                    for lane in worker.lanes:
+                        if lane not in selector.get_map():
+                            selector.register(lane, selectors.EVENT_READ)
+        except (EOFError, BrokenPipeError, ConnectionResetError):
+            pass
+    if worker.group:
+        worker.group.close()
+
+
+if __name__ == "__main__":
+    main()
