@@ -5,7 +5,7 @@ import os
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -133,15 +133,14 @@ class Processes:
             if self._workers[i].process.poll() is None:
                 try:
                     order = {"order": "rebuild", "index": fault.index, "seed": int(seeds[fault.index])}
-                    return _faults(self._workers[i].order(self._timeout, **order))
+                    return _faults(self._workers[i].order(order, self._timeout))
                 except GoneError as gone:
                     return [self._lost(i, gone)]
             self._workers[i].close()
             self._workers[i] = WorkerProcess()
             self._generations[i] += 1
-            prepared = {"spec": dataclasses.asdict(self._spec), "description": self._description.to_json()}
             try:
-                self._workers[i].order(self._timeout, order="prepare", **prepared)
+                self._workers[i].order(prepare(self._spec, self._description), self._timeout)
                 self._begin_building(i)
                 if faults := _faults(self._workers[i].finish(self._timeout)):
                     return faults
@@ -171,10 +170,10 @@ class Processes:
 
     def _begin_building(self, i: int) -> None:
         share = {"count": self._count, "first": i, "stride": len(self._workers)}
-        self._workers[i].begin((self._memory,), order="build", **share)
+        self._workers[i].begin({"order": "build", **share}, self._memory)
 
     def _begin_reset(self, i: int, seeds: np.ndarray) -> None:
-        self._workers[i].begin(order="reset", seeds=[int(seed) for seed in seeds])
+        self._workers[i].begin({"order": "reset", "seeds": [int(seed) for seed in seeds]})
 
     def _lane(self, i: int, low: int, high: int):
         lane = self._workers[i].lanes.get((low, high))
@@ -201,7 +200,7 @@ class Vectors:
         self.arrays = Arrays(description, count)
         size = count // parts
         self._spans = [(low, low + size) for low in range(0, count, size)]
-        self._vectors: dict[tuple[int, int], object] = {}
+        self._vectors: dict[tuple[int, int], Any] = {}
 
     def reset(self, seeds: np.ndarray) -> list[Fault]:
         """Build all vectors anew, because most packages take seeds only then, and start episodes."""
@@ -218,7 +217,7 @@ class Vectors:
     def step(self, low: int, high: int) -> tuple[list[Fault], list[int]]:
         """One step of a lane's vector."""
         arrays, rows = self.arrays, slice(low, high)
-        self._vectors[low, high].step(arrays, rows)  # pyright: ignore[reportAttributeAccessIssue]
+        self._vectors[low, high].step(arrays, rows)
         return [], []
 
     def restart(self, fault: Fault, seeds: np.ndarray) -> list[Fault]:
@@ -228,9 +227,14 @@ class Vectors:
     def close(self) -> None:
         """Close all vectors."""
         for vector in self._vectors.values():
-            vector.close()  # pyright: ignore[reportAttributeAccessIssue]
+            vector.close()
         self._vectors.clear()
 
 
-def _faults(answer: dict) -> list[Fault]:
+def prepare(spec: Spec, description: Description) -> dict[str, Any]:
+    """The order that tells a new worker what its environments are."""
+    return {"order": "prepare", "spec": dataclasses.asdict(spec), "description": description.to_json()}
+
+
+def _faults(answer: dict[str, Any]) -> list[Fault]:
     return [Fault(**{**found, "lost": tuple(found["lost"])}) for found in answer.get("faults", ())]

@@ -1,5 +1,6 @@
 """Step several environments of one kind, one after the other, and write what they show into their rows."""
 
+import contextlib
 import time
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +15,7 @@ Maker = Callable[[], Single]
 
 
 class Group:
-    """Every `stride`-th environment from `first` on, of those in `arrays`; an episode that ends is followed by another."""
+    """Every `stride`-th environment from `first` on; where an episode ends, the next one starts in the same step."""
 
     def __init__(self, maker: Maker, arrays: Arrays, first: int, stride: int) -> None:
         self._maker, self.arrays, self._first, self._stride = maker, arrays, first, stride
@@ -50,10 +51,8 @@ class Group:
     def rebuild(self, index: int, seed: int) -> list[Fault]:
         """Replace one environment by a new one with that seed."""
         self._at_work(index)
-        try:
+        with contextlib.suppress(Exception):  # it failed before; a new one takes its place
             self._members.pop(index).close()
-        except Exception:
-            pass  # it failed before; a new one takes its place
         try:
             self._members[index] = self._maker()
             self._show(index, self._members[index].reset(seed))

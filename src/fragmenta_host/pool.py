@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fragmenta_host.arrays import MOST_PROCESSES, Description
-from fragmenta_host.backends import Backend, InProcess, Processes, Vectors
+from fragmenta_host.backends import Backend, InProcess, Processes, Vectors, prepare
 from fragmenta_host.catalogue import Spec, vector_class
 from fragmenta_host.faults import EnvironmentFaultError, Fault, UnusableError
 from fragmenta_host.process import GoneError, WorkerProcess
@@ -136,9 +136,8 @@ class Pool:
             return vector_class(self.spec).describe(self.spec.name, self.spec.arguments, self.spec.stack), 0.0
         self._first = WorkerProcess()
         try:
-            found = self._first.order(
-                self.options.timeout, order="describe", spec=dataclasses.asdict(self.spec), measure=True
-            )
+            order = {"order": "describe", "spec": dataclasses.asdict(self.spec), "measure": True}
+            found = self._first.order(order, self.options.timeout)
         except GoneError as gone:
             raise self._fatal(Fault(0, f"construction or trial {gone}"), 0, "") from None
         if "unusable" in found:
@@ -147,31 +146,42 @@ class Pool:
             raise self._fatal(Fault(**fault), 0, "")
         return Description.from_json(found["description"]), found["step_seconds"]
 
-    def _start(self, count: int) -> Backend:
+    def where(self, count: int, parts: int) -> str:
+        """How so many environments will be stepped by so many lanes, in words."""
+        mode, workers = self._choose(count, parts)
+        if mode == "vector":
+            return f"on the host, stepped by {self.spec.package} in {workers} threads"
+        how = "one after the other in this process" if mode == "serial" else f"in {workers} {mode}"
+        return f"on the host, stepped {how} (one step takes {self.step_seconds * 1e6:,.0f} us)"
+
+    def _choose(self, count: int, parts: int) -> tuple[str, int]:
+        """Mode and number of workers: processes if they save more than handing over costs, or if faults are to be
+        survived."""
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         workers = max(1, min(self.options.workers or cores, count, MOST_PROCESSES))
         if self.spec.is_vector:
-            self.mode, self.workers = "vector", workers
-            return Vectors(self.spec, self.description, count, self._parts, workers)
-        self.mode = self.options.mode if self.options.mode != "auto" else self._quickest(count, workers)
-        self.workers = 1 if self.mode == "serial" else workers
+            return "vector", workers
+        mode = self.options.mode
+        if mode == "auto":
+            lane = count / parts * self.step_seconds
+            saved = lane - lane / workers
+            mode = "processes" if saved > HAND_OVER_SECONDS or self.options.restarts else "serial"
+        return mode, 1 if mode == "serial" else workers
+
+    def _start(self, count: int) -> Backend:
+        self.mode, self.workers = self._choose(count, self._parts)
+        if self.mode == "vector":
+            return Vectors(self.spec, self.description, count, self._parts, self.workers)
         if self.mode != "processes":
             return InProcess(self.spec, self.description, count, self.workers)
         first = [self._first] if self._first else []
         self._first = None
-        started = first + [WorkerProcess() for _ in range(workers - len(first))]
-        prepared = {"spec": dataclasses.asdict(self.spec), "description": self.description.to_json()}
+        started = first + [WorkerProcess() for _ in range(self.workers - len(first))]
         for worker in started[len(first) :]:
-            worker.begin(order="prepare", **prepared)
+            worker.begin(prepare(self.spec, self.description))
         for worker in started[len(first) :]:
             worker.finish(self.options.timeout)
         return Processes(self.spec, self.description, count, started, self.options.timeout)
-
-    def _quickest(self, count: int, workers: int) -> str:
-        """Processes if they save more than handing over costs, or if faults are to be survived."""
-        lane = count / self._parts * self.step_seconds
-        saved = lane - lane / workers
-        return "processes" if saved > HAND_OVER_SECONDS or self.options.restarts else "serial"
 
     def _recover(self, faults: list[Fault], step: int) -> list[int]:
         """Start anew what failed, while there are restarts left; all environments that it concerned."""
@@ -216,10 +226,8 @@ class Pool:
         for name, leaf in named + ([("reward", reward)] if reward is not None else []):
             if leaf.dtype.kind != "f" or not np.isnan(leaf).any():
                 continue
-            rows = np.isnan(leaf.reshape(len(leaf), -1)).any(axis=1)
-            faults += [
-                Fault(low + int(i), f"returned NaN in its {name}, expected numbers") for i in np.flatnonzero(rows)
-            ]
+            rows = np.flatnonzero(np.isnan(leaf.reshape(len(leaf), -1)).any(axis=1))
+            faults += [Fault(low + int(i), f"returned NaN in its {name}, expected numbers") for i in rows]
         return faults
 
     def _check_numbers(self, low: int, observation: list[np.ndarray], reward: Any, step: int) -> None:

@@ -35,7 +35,7 @@ class WorkerProcess:
         self.lanes: dict[tuple[int, int], socket.socket] = {}
         self._finalizer = weakref.finalize(self, _end, self.process, self._control, self.lanes, 0.0)
 
-    def begin(self, descriptors: tuple[int, ...] = (), **order: Any) -> None:
+    def begin(self, order: dict[str, Any], *descriptors: int) -> None:
         """Give an order; `finish` has the answer."""
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # `finish` will say what became of it
             send(self._control, order, descriptors)
@@ -50,16 +50,16 @@ class WorkerProcess:
         except (EOFError, ConnectionResetError):
             raise self.gone(None) from None
 
-    def order(self, timeout: float, descriptors: tuple[int, ...] = (), **order: Any) -> dict[str, Any]:
+    def order(self, order: dict[str, Any], timeout: float, *descriptors: int) -> dict[str, Any]:
         """Give an order and wait for the answer."""
-        self.begin(descriptors, **order)
+        self.begin(order, *descriptors)
         return self.finish(timeout)
 
     def open_lane(self, low: int, high: int, timeout: float) -> socket.socket:
         """A connection for steps of the environments from `low` to below `high`."""
         ours, theirs = socket.socketpair()
         with theirs:
-            self.order(timeout, (theirs.fileno(),), order="lane", low=low, high=high)
+            self.order({"order": "lane", "low": low, "high": high}, timeout, theirs.fileno())
         ours.settimeout(timeout)
         self.lanes[low, high] = ours
         return ours

@@ -22,8 +22,9 @@ Options = TypeVar("Options")
 class ClusterOptions:
     """How often and on what a policy's fragments run."""
 
-    replicas: int = 1
-    """How often the policy's replicated fragment runs; environments (or agents) are divided among the replicas."""
+    replicas: int | None = None
+    """How often the policy's replicated fragment runs; environments (or agents) are divided among the replicas.
+    By default once, or twice for environments on the host that take their time."""
     cpu_devices: int | None = None
     """As how many devices the processor counts; a replica that talks to others needs one of its own."""
     lag: int = 0
@@ -35,7 +36,9 @@ class ClusterOptions:
         """The devices of this machine, used this way."""
         if self.cpu_devices is not None:
             use_cpu_devices(self.cpu_devices)
-        return local_cluster(self.replicas, self.lag, self.max_lag)
+        if self.replicas is not None and self.replicas < 1:
+            raise ConfigError(f"replicas is {self.replicas}: it must be at least 1")
+        return local_cluster(self.replicas or 0, self.lag, self.max_lag)
 
 
 def read(command: str, options: type[Options], arguments: list[str]) -> tuple[Algorithm, str, Options]:

@@ -9,13 +9,13 @@ from typing import Literal
 from fragmenta.cli.arguments import ClusterOptions, PolicyName, read
 from fragmenta.coordinator.plan import project
 from fragmenta.coordinator.trace import trace
-from fragmenta.envs import make
+from fragmenta.envs import EnvOptions, make
 from fragmenta.errors import ConfigError
 from fragmenta.graph.show import to_dot, to_mermaid
 
 
 @dataclasses.dataclass(frozen=True)
-class GraphOptions(ClusterOptions):
+class GraphOptions(ClusterOptions, EnvOptions):
     """What to show."""
 
     policy: PolicyName = "single_learner_coarse"
@@ -30,7 +30,8 @@ def run(arguments: list[str]) -> int:
     """Print the graph and the programs cut from it."""
     algorithm, env, options = read("graph", GraphOptions, arguments)
     cluster = options.cluster()  # before anything makes an array, which would fix the number of devices
-    environment = make(env)
+    cluster = dataclasses.replace(cluster, replicas=cluster.replicas or 1)
+    environment = make(env, options)
     algorithm.validate(environment)
     if options.format == "svg" and shutil.which("dot") is None:
         raise ConfigError("format svg needs graphviz' dot, which is not installed: install graphviz, or use mermaid")

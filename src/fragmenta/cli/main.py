@@ -4,6 +4,7 @@ import importlib
 import sys
 
 from fragmenta.errors import ConfigError, unknown
+from fragmenta_host.faults import EnvironmentFaultError
 
 COMMANDS = {
     "train": "train an algorithm on an environment under a policy",
@@ -28,6 +29,9 @@ def main(arguments: list[str] | None = None) -> int:
     except ConfigError as error:
         print(f"fragmenta: {error}", file=sys.stderr)
         return 2
+    except EnvironmentFaultError as error:
+        print(f"{error.trace}fragmenta: {error}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print("fragmenta: interrupted", file=sys.stderr)
         return 130

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from fragmenta.cli.arguments import read
 from fragmenta.coordinator.plan import project
 from fragmenta.coordinator.trace import trace
-from fragmenta.envs import make
+from fragmenta.envs import EnvOptions, make
 from fragmenta.errors import ConfigError
 from fragmenta.graph import Graph, Plan
 from fragmenta.graph.show import byte_text, delivery_text, operator_text
@@ -17,7 +17,7 @@ DEFAULT = ["ppo", "CartPole-v1"]
 
 
 @dataclasses.dataclass(frozen=True)
-class PoliciesOptions:
+class PoliciesOptions(EnvOptions):
     """For how many replicas to show the policies."""
 
     replicas: int = 2
@@ -31,7 +31,7 @@ def run(arguments: list[str]) -> int:
     algorithm, env, options = read("policies", PoliciesOptions, arguments)
     if options.replicas < 1:
         raise ConfigError(f"replicas is {options.replicas}: it must be at least 1")
-    environment = make(env)
+    environment = make(env, options)
     algorithm.validate(environment)
     graph = trace(algorithm, environment)
     print(f"{type(algorithm).__name__} on {env}, {algorithm.num_envs} environments, {options.replicas} replicas")

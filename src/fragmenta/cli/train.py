@@ -2,22 +2,25 @@
 
 import dataclasses
 import json as json_format
+import re
 import sys
 import time
 from pathlib import Path
 
 from fragmenta.cli.arguments import ClusterOptions, PolicyName, read
 from fragmenta.cli.view import PlainView, TerminalView
+from fragmenta.envs import EnvOptions
 from fragmenta.training.hardware import idle_gpu
 from fragmenta.training.train import train
 
 
 @dataclasses.dataclass(frozen=True)
-class TrainOptions(ClusterOptions):
+class TrainOptions(ClusterOptions, EnvOptions):
     """Where and how to run."""
 
-    policy: PolicyName = "fused"
-    """Which part of the loop runs where; `fragmenta policies` lists them. Synchronous ones never change the result."""
+    policy: PolicyName | None = None
+    """Which part of the loop runs where; `fragmenta policies` lists them. Synchronous ones never change the result.
+    By default fused, or single_learner_coarse for environments on the host."""
     engine: str = "local"
     """What runs the fragments: local (threads in this process)."""
     merge: bool = True
@@ -35,8 +38,8 @@ def run(arguments: list[str]) -> int:
     """Read the flags, train, print what came of it."""
     algorithm, env, options = read("train", TrainOptions, arguments)
     stamp = time.strftime("%Y%m%d-%H%M%S")
-    policy = options.policy.replace(":", ".")
-    default = Path("runs") / f"{type(algorithm).__name__.lower()}-{env}-{policy}-{options.seed}-{stamp}"
+    named = "-".join(filter(None, (type(algorithm).__name__.lower(), env, options.policy, str(options.seed), stamp)))
+    default = Path("runs") / re.sub(r"[:/]", ".", named)
     run_dir = options.run_dir or _unused(default)
     cluster = options.cluster()
     warning = idle_gpu()
@@ -55,6 +58,7 @@ def run(arguments: list[str]) -> int:
             run_dir=run_dir,
             deadline=options.deadline,
             watcher=view,
+            env_options=options,
         )
     finally:
         if view:

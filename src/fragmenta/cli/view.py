@@ -52,9 +52,10 @@ class PlainView:
         self._console = Console(width=120)
         self._last = 0.0
 
-    def planned(self, plan: Plan, algorithm: Algorithm) -> None:
+    def planned(self, plan: Plan, algorithm: Algorithm, environments: str) -> None:
         """Print the plan."""
         self._console.print(plan_table(plan, algorithm))
+        print(f"environments: {environments}")
         print("compiling ...", flush=True)
 
     def compiled(self, seconds: float) -> None:
@@ -93,9 +94,10 @@ class TerminalView:
         self._task = None
         self._shown = 0.0
 
-    def planned(self, plan: Plan, algorithm: Algorithm) -> None:
+    def planned(self, plan: Plan, algorithm: Algorithm, environments: str) -> None:
         """Show the plan, then that compiling goes on."""
         self._console.print(plan_table(plan, algorithm))
+        self._console.print(f"environments: {environments}", highlight=False)
         self._bar = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}"),

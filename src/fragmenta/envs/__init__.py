@@ -6,6 +6,8 @@ from collections.abc import Callable
 from fragmenta.envs import host
 from fragmenta.envs.base import Environment, Transition, World
 from fragmenta.envs.classic import Acrobot, CartPole, MountainCar, Pendulum
+from fragmenta.envs.host import HostEnvironment
+from fragmenta.envs.options import EnvOptions
 from fragmenta.envs.probes import (
     ProbeAction,
     ProbeConstant,
@@ -15,6 +17,7 @@ from fragmenta.envs.probes import (
     ProbeTruncation,
 )
 from fragmenta.envs.team import TeamEnvironment
+from fragmenta.errors import ConfigError
 from fragmenta_host.catalogue import Spec
 from fragmenta_host.spaces import Box, Dict, Discrete, MultiDiscrete, Space
 
@@ -33,27 +36,48 @@ ENVIRONMENTS: dict[str, Callable[[], Environment]] = {
 """The built-in ones, all of them in JAX."""
 
 ADAPTERS = ("brax", "craftax", "gymnax", "jaxmarl", "jumanji", "playground")
-"""Packages whose environments go by `package:name`, each adapted in the module of that name."""
+"""Packages with environments in JAX that go by `package:name`, each adapted in the module of that name."""
 
 
-def make(env: str | Environment) -> Environment:
-    """The environment of that name, built in or `package:name`; an environment is returned as it is."""
+def make(env: str | Environment, options: EnvOptions | None = None) -> Environment:
+    """The environment of that name; an environment is returned as it is.
+
+    A name is `package:name`, `module:Class` for one of your own, or a bare name: the built-in environment in JAX if
+    there is one, otherwise Gymnasium's.
+    """
+    options = options or EnvOptions()
+    found = _in_jax(env)
+    if found is None:
+        assert isinstance(env, str)
+        package, colon, name = env.partition(":")
+        parts = (package, name) if colon else ("gymnasium", env)
+        return host.make(Spec(*parts, options.arguments(), options.wrappers, options.stack), options.pool())
+    unused = options.only_for_hosts()
+    if unused:
+        raise ConfigError(f"{unused[0]} is for environments on the host, but '{found.name}' is in JAX: leave it out")
+    return found
+
+
+def _in_jax(env: str | Environment) -> Environment | None:
     if isinstance(env, Environment):
         return env
     package, colon, name = env.partition(":")
-    if colon and package in ADAPTERS:
-        return importlib.import_module(f"fragmenta.envs.{package}").make(name)
     if env in ENVIRONMENTS:
         return ENVIRONMENTS[env]()
-    return host.make(Spec(*((package, name) if colon else ("gymnasium", env))))
+    if colon and package in ADAPTERS:
+        return importlib.import_module(f"fragmenta.envs.{package}").make(name)
+    return None
 
 
 __all__ = [
+    "ADAPTERS",
     "ENVIRONMENTS",
     "Box",
     "Dict",
     "Discrete",
+    "EnvOptions",
     "Environment",
+    "HostEnvironment",
     "MultiDiscrete",
     "Space",
     "TeamEnvironment",

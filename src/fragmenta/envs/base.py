@@ -15,9 +15,9 @@ from fragmenta_host.spaces import Space
 class Finished(NamedTuple):
     """Per environment: how many episodes ended since the last `clear_finished`, their returns and lengths added up."""
 
-    episodes: jax.Array
-    returns: jax.Array
-    lengths: jax.Array
+    episodes: Any
+    returns: Any
+    lengths: Any
 
 
 class World(NamedTuple):
@@ -67,6 +67,15 @@ class Environment:
         """Let instances pass through JAX functions as constants, stages included."""
         super().__init_subclass__(**kwargs)
         jax.tree_util.register_static(cls)
+
+    @property
+    def name(self) -> str:
+        """What a run calls it."""
+        return type(self).__name__
+
+    def where(self, num_envs: int, parts: int) -> str:
+        """Where so many environments run, in words, if `parts` replicas step them."""
+        return "in JAX, as part of the compiled programs"
 
     @property
     def num_agents(self) -> int:

@@ -35,6 +35,9 @@ class HostEnvironment(Environment):
         """Package and name."""
         return str(self.pool.spec)
 
+    def where(self, num_envs: int, parts: int) -> str:
+        return self.pool.where(num_envs, parts)
+
     @property
     def num_agents(self) -> int:
         return self.seen or self.pool.description.agents or 1
@@ -85,13 +88,14 @@ class HostEnvironment(Environment):
         rewards = shape((count, *self._team()), jnp.float32)
         seen = self._observed(count), self._alive(count)
         results = (*seen, *seen, rewards, flags, flags, counts, sums, Finished(counts, sums, counts))
-        observation, alive, next_observation, next_alive, reward, terminated, truncated, *counters = jax.pure_callback(
+        found = jax.pure_callback(
             self._step, results, world.state, action, world.episode_length, world.episode_return, world.finished
         )
+        observation, alive, next_observation, next_alive, reward, terminated, truncated, length, total, finished = found
         transition = Transition(
             world.observation, action, reward, terminated, truncated, next_observation, world.alive, next_alive
         )
-        return World(world.state, observation, world.key, *counters, alive), transition
+        return World(world.state, observation, world.key, length, total, finished, alive), transition
 
     def _reset(self, seeds: Any) -> Any:
         parts, alive = self.pool.reset(np.asarray(seeds))

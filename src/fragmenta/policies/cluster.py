@@ -11,6 +11,7 @@ class Cluster:
 
     devices: tuple[str, ...]
     replicas: int = 1
+    """How often a policy's replicated fragment runs; 0 leaves it to training."""
     lag: int = 0
     """Iterations by which acting may stay behind learning, where a policy can overlap them."""
     max_lag: int | None = None

@@ -12,11 +12,12 @@ from fragmenta.algorithms import Algorithm
 from fragmenta.coordinator.plan import project
 from fragmenta.coordinator.trace import trace
 from fragmenta.engines import ENGINES
-from fragmenta.envs import Environment, make
+from fragmenta.envs import Environment, EnvOptions, HostEnvironment, make
 from fragmenta.errors import ConfigError, unknown
 from fragmenta.graph import Plan
 from fragmenta.graph.show import to_mermaid
 from fragmenta.policies import Cluster, Policy
+from fragmenta.training.defaults import default_policy, default_replicas
 from fragmenta.training.episodes import RecentEpisodes, as_record
 from fragmenta.training.hardware import keep_compiled_programs, local_cluster, setting
 from fragmenta.training.run_directory import RunDirectory, sha256
@@ -50,8 +51,8 @@ class Progress:
 class Watcher(Protocol):
     """Sees a run as it goes; the terminal view is one."""
 
-    def planned(self, plan: Plan, algorithm: Algorithm) -> None:
-        """Before anything is compiled."""
+    def planned(self, plan: Plan, algorithm: Algorithm, environments: str) -> None:
+        """Before anything is compiled; `environments` says in words what they are and where they run."""
         ...
 
     def compiled(self, seconds: float) -> None:
@@ -66,7 +67,7 @@ class Watcher(Protocol):
 def train(
     algorithm: Algorithm,
     env: str | Environment,
-    policy: str | Policy = "fused",
+    policy: str | Policy | None = None,
     engine: str = "local",
     total_steps: int | None = None,
     seed: int = 0,
@@ -75,30 +76,37 @@ def train(
     run_dir: str | Path | None = None,
     deadline: float = 300.0,
     watcher: Watcher | None = None,
+    env_options: EnvOptions | None = None,
 ) -> Result:
     """Train, and return the parameters, the state, the metrics and a summary.
 
-    `policy` decides what runs where, and unless it is asynchronous never changes the result; `cluster` names the
-    devices and the replicas (all of this machine's and one, by default), and how far parts may drift. `deadline` is how
-    long, in seconds, one part waits for another.
+    `policy` decides what runs where, and unless it is asynchronous never changes the result; by default it is `fused`,
+    or `single_learner_coarse` for environments on the host. `cluster` names the devices and the replicas (all of this
+    machine's and one or two, by default), and how far parts may drift. `deadline` is how long, in seconds, one part
+    waits for another.
     """
     started = time.monotonic()
     if total_steps is not None:
         algorithm = dataclasses.replace(algorithm, total_steps=total_steps)
-    environment = make(env)
-    env_name = env if isinstance(env, str) else type(env).__name__
+    environment = make(env, env_options)
+    env_name = env if isinstance(env, str) and not isinstance(environment, HostEnvironment) else environment.name
     _validate(algorithm, environment, engine, deadline)
     keep_compiled_programs()
-    cluster = cluster or local_cluster()
-    plan = project(trace(algorithm, environment), policy, cluster, merge)
+    cluster = cluster or local_cluster(replicas=0)
+    if cluster.replicas == 0:
+        cluster = dataclasses.replace(cluster, replicas=default_replicas(algorithm, environment))
+    plan = project(trace(algorithm, environment), policy or default_policy(environment), cluster, merge)
     if plan.lags and not algorithm.allows_lag:
         raise ConfigError(
             f"{type(algorithm).__name__} does not say that it may act with parameters older than those it learns: "
             f"choose a synchronous policy without lag, or set allows_lag = True in it if it bears that"
         )
     directory = RunDirectory(Path(run_dir)) if run_dir is not None else None
+    # Replicas that run as one step all environments at once.
+    parts = next((p.replicas for p in plan.programs if set(p.fragment.stages) & set(plan.graph.host_stages)), 1)
     if watcher:
-        watcher.planned(plan, algorithm)
+        where = f"{algorithm.num_envs} of {env_name}, {environment.where(algorithm.num_envs, parts)}"
+        watcher.planned(plan, algorithm, where)
     identity = {
         "algorithm": type(algorithm).__name__.lower(),
         "env": env_name,
@@ -119,8 +127,6 @@ def train(
         hyper_parameters = dataclasses.asdict(algorithm)
         directory.write_json("config.json", {**identity, **settings, "hyper_parameters": hyper_parameters})
         directory.write_text("graph.mmd", to_mermaid(plan))
-    # Replicas that run as one step all environments at once.
-    parts = next((p.replicas for p in plan.programs if set(p.fragment.stages) & set(plan.graph.host_stages)), 1)
     try:
         with environment.opened(parts):
             return _run(algorithm, environment, plan, identity, directory, watcher, deadline, started)
@@ -191,6 +197,8 @@ def _run(
         "return_mean": recent.return_mean,
         "params_sha256": sha256(params),
     }
+    if isinstance(env, HostEnvironment) and env.pool.restarted:
+        summary["env_restarts"] = env.pool.restarted
     if lags:
         summary |= {"lag_mean": round(sum(lags) / len(lags), 3), "lag_max": max(lags), "dropped": dropped}
     if directory:

@@ -1,0 +1,22 @@
+"""What a run does about placement when nobody says."""
+
+from fragmenta.algorithms import Algorithm
+from fragmenta.envs import Environment, HostEnvironment
+
+WORTH_OVERLAPPING = 300e-6
+"""Seconds that one step of all environments on the host must take before acting meanwhile gains anything."""
+
+
+def default_policy(env: Environment) -> str:
+    """One compiled program for environments in JAX; on the host, actors next to a learner."""
+    return "single_learner_coarse" if isinstance(env, HostEnvironment) else "fused"
+
+
+def default_replicas(algorithm: Algorithm, env: Environment) -> int:
+    """One, or two where environments on the host take their time: one half steps while the other half's actions are
+    computed, so that neither waits."""
+    if not isinstance(env, HostEnvironment) or algorithm.num_envs % 2:
+        return 1
+    # Packages that step many environments at once do not say how long one takes; they are chosen for large numbers.
+    slow = env.pool.spec.is_vector or algorithm.num_envs * env.pool.step_seconds > WORTH_OVERLAPPING
+    return 2 if slow and algorithm.num_envs > 1 else 1
