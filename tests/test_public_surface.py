@@ -7,8 +7,9 @@ import fragmenta
 
 def test_exported_names() -> None:
     assert sorted(fragmenta.__all__) == [
-        "A2C", "ActorCritic", "Algorithm", "Box", "Cluster", "ConfigError", "Delivery", "Discrete", "Environment",
-        "Fragment", "Graph", "IMPALA", "MAPPO", "PPO", "Plan", "Result", "TeamEnvironment", "Transition", "World",
+        "A2C", "ActorCritic", "Algorithm", "Box", "Cluster", "ConfigError", "Delivery", "Dict", "Discrete",
+        "EnvOptions", "Environment", "Fragment", "Graph", "IMPALA", "MAPPO", "MultiDiscrete", "PPO", "Plan", "Result",
+        "TeamEnvironment", "Transition", "World",
         "all_gather", "all_mean", "all_sum", "make", "project", "stage", "sync_gradients", "trace", "train",
     ]  # fmt: skip
     for name in fragmenta.__all__:

@@ -5,7 +5,18 @@ __version__ = "0.1.0"
 from fragmenta.algorithms import A2C, IMPALA, MAPPO, PPO, ActorCritic, Algorithm
 from fragmenta.coordinator.plan import project
 from fragmenta.coordinator.trace import trace as _trace
-from fragmenta.envs import Box, Discrete, Environment, TeamEnvironment, Transition, World, make
+from fragmenta.envs import (
+    Box,
+    Dict,
+    Discrete,
+    Environment,
+    EnvOptions,
+    MultiDiscrete,
+    TeamEnvironment,
+    Transition,
+    World,
+    make,
+)
 from fragmenta.errors import ConfigError
 from fragmenta.graph import Delivery, Fragment, Graph, Plan
 from fragmenta.policies import Cluster
@@ -31,10 +42,13 @@ __all__ = [
     "Cluster",
     "ConfigError",
     "Delivery",
+    "Dict",
     "Discrete",
+    "EnvOptions",
     "Environment",
     "Fragment",
     "Graph",
+    "MultiDiscrete",
     "Plan",
     "Result",
     "TeamEnvironment",

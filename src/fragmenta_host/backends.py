@@ -35,6 +35,10 @@ class Backend(Protocol):
         """Start anew what failed; what fails in that."""
         ...
 
+    def caught_up(self, fault: Fault, low: int, high: int) -> bool:
+        """Whether what failed was started anew for another lane already; if not, that lane is about to do it."""
+        ...
+
     def close(self) -> None:
         """End everything that was started."""
         ...
@@ -68,6 +72,10 @@ class InProcess:
         """A new environment in place of the one that failed."""
         group = self._groups[fault.index % len(self._groups)]
         return group.rebuild(fault.index, int(seeds[fault.index]))
+
+    def caught_up(self, fault: Fault, low: int, high: int) -> bool:
+        """Environments fail one by one here."""
+        return False
 
     def close(self) -> None:
         """Close all environments and end the threads."""
@@ -149,6 +157,17 @@ class Processes:
             except GoneError as gone:
                 return [self._lost(i, gone)]
 
+    def caught_up(self, fault: Fault, low: int, high: int) -> bool:
+        """A process is lost for all lanes at once; the first to notice starts another."""
+        i, seen = fault.index % len(self._workers), self._seen.get((low, high))
+        if seen is None:
+            return False
+        done = seen[i] != self._generations[i]
+        seen[i] = self._generations[i]
+        if not done and self._workers[i].process.poll() is not None:
+            seen[i] += 1  # this lane will have seen the one that is started next
+        return done
+
     def close(self) -> None:
         """End all processes, and let go of the memory."""
         for worker in self._workers:
@@ -223,6 +242,10 @@ class Vectors:
     def restart(self, fault: Fault, seeds: np.ndarray) -> list[Fault]:
         """Single environments of a vector cannot be replaced."""
         return [fault]
+
+    def caught_up(self, fault: Fault, low: int, high: int) -> bool:
+        """Nothing is ever started anew here."""
+        return False
 
     def close(self) -> None:
         """Close all vectors."""

@@ -17,6 +17,8 @@ from fragmenta_host.process import GoneError, WorkerProcess
 MODES = ("auto", "serial", "threads", "processes")
 HAND_OVER_SECONDS = 60e-6
 """What one step of a lane costs more if its environments are in other processes."""
+TRIAL_SECONDS = 10.0
+"""How long the trial that measures a step may take."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +76,7 @@ class Pool:
                 self._count, self._backend = len(seeds), self._start(len(seeds))
             faults = self._backend.reset(self._seeds)
             while faults:
-                faults = self._answer(faults, 0)
+                faults = self._answer(faults, 0, (0, 0))
             arrays = self._backend.arrays
             self._check_numbers(0, arrays.observation, None, 0)
             self._shown = [leaf.copy() for leaf in arrays.observation]
@@ -93,7 +95,7 @@ class Pool:
         arrays.action[rows] = action
         faults, fresh = backend.step(rows.start, rows.stop)
         while True:
-            lost = self._recover(faults, step) + fresh
+            lost = self._recover(faults, step, (rows.start, rows.stop)) + fresh
             inside = sorted({index for index in lost if rows.start <= index < rows.stop})
             for index in inside:
                 self._cut(arrays, index)
@@ -136,15 +138,34 @@ class Pool:
             return vector_class(self.spec).describe(self.spec.name, self.spec.arguments, self.spec.stack), 0.0
         self._first = WorkerProcess()
         try:
-            order = {"order": "describe", "spec": dataclasses.asdict(self.spec), "measure": True}
+            description = self._ask_what()
+            return description, self._measure() if self.options.mode == "auto" else 0.0
+        except BaseException:
+            self.close()
+            raise
+
+    def _ask_what(self) -> Description:
+        assert self._first is not None
+        try:
+            order = {"order": "describe", "spec": dataclasses.asdict(self.spec)}
             found = self._first.order(order, self.options.timeout)
         except GoneError as gone:
-            raise self._fatal(Fault(0, f"construction or trial {gone}"), 0, "") from None
+            raise self._fatal(Fault(0, f"construction {gone}"), 0, "") from None
         if "unusable" in found:
             raise UnusableError(found["unusable"])
         for fault in found.get("faults", ()):
             raise self._fatal(Fault(**fault), 0, "")
-        return Description.from_json(found["description"]), found["step_seconds"]
+        return Description.from_json(found["description"])
+
+    def _measure(self) -> float:
+        """How long one step takes; for one that fails as long as can be, because it is best kept in processes."""
+        assert self._first is not None
+        try:
+            found = self._first.order({"order": "measure"}, min(self.options.timeout, TRIAL_SECONDS))
+        except GoneError:
+            self._first.close()
+            self._first, found = None, {}
+        return found.get("step_seconds", TRIAL_SECONDS)
 
     def where(self, count: int, parts: int) -> str:
         """How so many environments will be stepped by so many lanes, in words."""
@@ -152,7 +173,8 @@ class Pool:
         if mode == "vector":
             return f"on the host, stepped by {self.spec.package} in {workers} threads"
         how = "one after the other in this process" if mode == "serial" else f"in {workers} {mode}"
-        return f"on the host, stepped {how} (one step takes {self.step_seconds * 1e6:,.0f} us)"
+        took = f" (one step takes {self.step_seconds * 1e6:,.0f} us)" if self.step_seconds else ""
+        return f"on the host, stepped {how}{took}"
 
     def _choose(self, count: int, parts: int) -> tuple[str, int]:
         """Mode and number of workers: processes if they save more than handing over costs, or if faults are to be
@@ -183,29 +205,32 @@ class Pool:
             worker.finish(self.options.timeout)
         return Processes(self.spec, self.description, count, started, self.options.timeout)
 
-    def _recover(self, faults: list[Fault], step: int) -> list[int]:
+    def _recover(self, faults: list[Fault], step: int, lane: tuple[int, int]) -> list[int]:
         """Start anew what failed, while there are restarts left; all environments that it concerned."""
         concerned: list[int] = []
         while faults:
             concerned += [index for fault in faults for index in fault.rows]
-            faults = self._answer(faults, step)
+            faults = self._answer(faults, step, lane)
         return concerned
 
-    def _answer(self, faults: list[Fault], step: int) -> list[Fault]:
+    def _answer(self, faults: list[Fault], step: int, lane: tuple[int, int]) -> list[Fault]:
+        """Start anew what failed; one lane at a time, because a process may be lost for several at once."""
         assert self._backend is not None
         again: list[Fault] = []
         for fault in faults:
             with self._lock:
+                if self._backend.caught_up(fault, *lane):
+                    continue
                 if self.restarted >= self.options.restarts:
-                    used = f" ({self.restarted} restarts used)" if self.restarted else ""
-                    hint = "; --env-restarts N starts it anew" if not self.options.restarts else used
+                    used = f" ({self.restarted} restarts used)"
+                    hint = used if self.restarted else "; --env-restarts N starts it anew up to N times"
                     raise self._fatal(fault, step, hint)
                 self.restarted += 1
+                line = f"fragmenta: environment {fault.index} of {self.spec}, step {step}: {fault.what}; started anew"
+                print(f"{fault.trace}{line} ({self.restarted} of {self.options.restarts})", file=sys.stderr)
                 # Another seed each time: the same episode would likely fail the same way.
                 self._seeds = (self._seeds + 1_000_003 * self.restarted) % 2**31
-            line = f"fragmenta: environment {fault.index} of {self.spec}, step {step}: {fault.what}; started anew"
-            print(f"{fault.trace}{line} ({self.restarted} of {self.options.restarts})", file=sys.stderr)
-            again += self._backend.restart(fault, self._seeds)
+                again += self._backend.restart(fault, self._seeds)
         return again
 
     def _fatal(self, fault: Fault, step: int, hint: str) -> EnvironmentFaultError:

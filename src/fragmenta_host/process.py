@@ -6,13 +6,18 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import weakref
-from typing import Any
+from typing import IO, Any
 
 from fragmenta_host.messages import receive, send
 
 ENDING_SECONDS = 2.0
 """How long a worker may take to close its environments before it is killed."""
+
+
+MOST_LINES = 10_000
+"""How many different lines are remembered, so that none is shown twice."""
 
 
 class GoneError(Exception):
@@ -29,11 +34,15 @@ class WorkerProcess:
                 [sys.executable, "-m", "fragmenta_host.worker", str(theirs.fileno())],
                 pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL,
-                stdout=2,  # what environments print must not mix with what a command prints for scripts
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
                 env=_environment(),
             )
+        output = threading.Thread(target=_pass_on, args=(self.process.stdout,), name="fragmenta-output", daemon=True)
+        output.start()
         self.lanes: dict[tuple[int, int], socket.socket] = {}
-        self._finalizer = weakref.finalize(self, _end, self.process, self._control, self.lanes, 0.0)
+        self._finalizer = weakref.finalize(self, _end, self.process, self._control, self.lanes, output, 0.0)
+        self._output = output
 
     def begin(self, order: dict[str, Any], *descriptors: int) -> None:
         """Give an order; `finish` has the answer."""
@@ -82,7 +91,7 @@ class WorkerProcess:
     def close(self, patience: float = ENDING_SECONDS) -> None:
         """End the worker, and wait until it has ended."""
         if self._finalizer.detach():
-            _end(self.process, self._control, self.lanes, patience)
+            _end(self.process, self._control, self.lanes, self._output, patience)
 
 
 def _environment() -> dict[str, str]:
@@ -93,7 +102,26 @@ def _environment() -> dict[str, str]:
     return found
 
 
-def _end(process: subprocess.Popen, control: socket.socket, lanes: dict, patience: float) -> None:
+_printed: set[str] = set()
+
+
+def _pass_on(stream: IO[bytes]) -> None:
+    """Show what environments print, every line once: sixty-four of them say the same thing sixty-four times.
+
+    It goes to standard error, because standard output is for what a command prints for scripts.
+    """
+    with stream:
+        for line in stream:
+            text = line.decode(errors="replace").rstrip()
+            if text and text not in _printed:
+                print(text, file=sys.stderr, flush=True)
+                if len(_printed) < MOST_LINES:
+                    _printed.add(text)
+
+
+def _end(
+    process: subprocess.Popen, control: socket.socket, lanes: dict, output: threading.Thread, patience: float
+) -> None:
     for connection in (control, *lanes.values()):
         connection.close()
     try:
@@ -101,3 +129,4 @@ def _end(process: subprocess.Popen, control: socket.socket, lanes: dict, patienc
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+    output.join(ENDING_SECONDS)

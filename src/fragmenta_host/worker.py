@@ -21,6 +21,7 @@ from fragmenta_host.catalogue import Spec, single_maker
 from fragmenta_host.faults import Fault, UnusableError, raised
 from fragmenta_host.group import Group, step_seconds
 from fragmenta_host.messages import receive, send
+from fragmenta_host.single import Single
 
 STEP, DONE, FAILED = b"s", b"k", b"f"
 """What goes over a lane: do a step; done; done, but a message with faults follows."""
@@ -32,6 +33,7 @@ class Worker:
     def __init__(self) -> None:
         self.maker: Callable[[], Any] | None = None
         self.description: Any = None
+        self.sample: Single | None = None
         self.group: Group | None = None
         self.lanes: dict[socket.socket, tuple[int, int]] = {}
 
@@ -49,8 +51,8 @@ class Worker:
         lane.sendall(FAILED)
         send(lane, {"faults": [fault.to_json() for fault in faults]})
 
-    def _describe(self, spec: dict[str, Any], measure: bool) -> dict[str, Any]:
-        """Say what the environment is; make one to find out, and step it to see how long that takes."""
+    def _describe(self, spec: dict[str, Any]) -> dict[str, Any]:
+        """Say what the environment is; make one to find out."""
         self.maker = single_maker(Spec(**spec))
         try:
             env = self.maker()
@@ -58,15 +60,19 @@ class Worker:
             return {"unusable": str(error)}
         except Exception as error:
             return {"faults": [raised(0, "construction", error).to_json()]}
-        self.description = env.description
-        seconds = 0.0
-        if measure:
-            try:
-                seconds = step_seconds(env)
-            except Exception as error:
-                return {"faults": [raised(0, "trial", error).to_json()]}
-        env.close()
-        return {"description": self.description.to_json(), "step_seconds": seconds}
+        self.description, self.sample = env.description, env
+        return {"description": self.description.to_json()}
+
+    def _measure(self) -> dict[str, Any]:
+        """How long one step takes, with random actions."""
+        assert self.sample is not None
+        try:
+            return {"step_seconds": step_seconds(self.sample)}
+        except Exception:
+            return {}  # the run will see it, too, and say which step it was
+        finally:
+            self.sample.close()
+            self.sample = None
 
     def _prepare(self, spec: dict[str, Any], description: dict[str, Any]) -> dict[str, Any]:
         """Do what was found out elsewhere."""

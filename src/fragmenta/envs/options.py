@@ -7,6 +7,8 @@ from typing import Any
 from fragmenta.errors import ConfigError
 from fragmenta_host.pool import PoolOptions
 
+EXAMPLE = """'{"gravity": 9.8}'"""
+
 
 @dataclasses.dataclass(frozen=True)
 class EnvOptions:
@@ -34,9 +36,7 @@ class EnvOptions:
         except json.JSONDecodeError as error:
             raise ConfigError(f"env_args is '{self.env_args}', which is not JSON: {error}") from None
         if not isinstance(found, dict):
-            raise ConfigError(
-                f"""env_args is '{self.env_args}': it must be a JSON object, as in '{{"gravity": 9.8}}'"""
-            )
+            raise ConfigError(f"env_args is '{self.env_args}': it must be a JSON object, as in {EXAMPLE}")
         return found
 
     def pool(self) -> PoolOptions:

@@ -1,0 +1,178 @@
+"""Environments that fail: one line with environment, step, expected and got; restarts; nothing left behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from fragmenta import PPO, EnvOptions, train
+from fragmenta_host.catalogue import Spec
+from fragmenta_host.faults import EnvironmentFaultError
+from fragmenta_host.pool import Pool, PoolOptions
+
+COUNT = 4
+
+
+def pool(how: str, share: int = 1, **options: object) -> Pool:
+    spec = Spec("faulty_envs", "Steady", {"how": how, "share": share})
+    return Pool(spec, PoolOptions(mode="processes", workers=2, **{"timeout": 20.0, **options}))  # pyright: ignore
+
+
+def run(environments: Pool, steps: int = 8) -> list[np.ndarray]:
+    """Seeds 1 to 4: with share 3, environment 2 misbehaves."""
+    try:
+        environments.reset(np.arange(1, COUNT + 1))
+        return [environments.step(0, np.zeros(COUNT, np.int32)).truncated for _ in range(steps)]
+    finally:
+        environments.close()
+
+
+FAULTS = {
+    "raise": "step raised ValueError: the motor is stuck",
+    "exit": "ended its process with exit code 7",
+    "segfault": "ended its process by SIGSEGV",
+    "hang": "did not finish within 2 s, so its process was killed",
+    "nan": "returned NaN in its observation, expected numbers",
+    "nan_reward": "returned NaN in its reward, expected numbers",
+    "shape": "step returned observation of shape (3,), expected (2,)",
+    "dtype": "step returned observation of type <U1, expected float32",
+    "space": "step changed its observation space from Box(-inf, inf, (2,), float32) to Box(0.0, 1.0, (3,), float32)",
+}
+
+
+@pytest.mark.parametrize("how", FAULTS)
+def test_a_fault_is_one_line_with_environment_and_step(how: str) -> None:
+    with pytest.raises(EnvironmentFaultError) as caught:
+        run(pool(how, share=3, timeout=2.0 if how == "hang" else 20.0))
+    assert str(caught.value).startswith(f"environment 2 of faulty_envs:Steady, step 5: {FAULTS[how]}")
+    assert "--env-restarts" in str(caught.value)
+    assert ("the motor is stuck" in caught.value.trace) == (how == "raise")
+
+
+@pytest.mark.parametrize("how", ["raise", "exit", "hang", "nan", "shape"])
+def test_a_fault_is_survived_within_the_budget(how: str, capfd: pytest.CaptureFixture[str]) -> None:
+    environments = pool(how, share=3, restarts=2, timeout=2.0 if how == "hang" else 20.0)
+    truncated = run(environments)
+    lost = [0, 2] if how in ("exit", "hang") else [2]  # one process has the even ones
+    assert environments.restarted == 1
+    assert [rows.tolist() for rows in truncated[:4]] == [[False] * COUNT] * 4
+    assert np.flatnonzero(truncated[4]).tolist() == lost
+    assert not np.any(truncated[5:])
+    assert f"step 5: {FAULTS[how]}; started anew (1 of 2)" in capfd.readouterr().err
+
+
+def test_the_budget_ends() -> None:
+    with pytest.raises(EnvironmentFaultError, match=r"step 5: step raised .*\(3 restarts used\)"):
+        run(pool("raise", restarts=3))
+
+
+@pytest.mark.parametrize(("how", "where"), [("construct", "construction"), ("reset", "reset")])
+def test_a_fault_before_the_first_step(how: str, where: str) -> None:
+    with pytest.raises(EnvironmentFaultError, match=f"environment 0 of .*, step 0: {where} raised ValueError"):
+        run(pool(how))
+
+
+def test_a_lane_notices_that_its_environments_were_started_anew_for_another_one() -> None:
+    environments = pool("exit", share=3, restarts=1)
+    environments.open(2)
+    try:
+        environments.reset(np.arange(1, COUNT + 1))
+        action = np.zeros(2, np.int32)
+        for _ in range(3):
+            environments.step(0, action)
+        for step in range(1, 6):  # environment 2 ends its process, which has environment 0 as well
+            assert environments.step(2, action).truncated.tolist() == [step == 5, False]
+        found = environments.step(0, action)
+        assert found.truncated.tolist() == [True, False]
+        assert found.next_observation[0][:, 0].tolist() == [3.0, 4.0], "cut off where it last was"
+        assert found.observation[0][:, 0].tolist() == [0.0, 4.0]
+    finally:
+        environments.close()
+
+
+def test_training_goes_on_after_a_fault() -> None:
+    options = EnvOptions(env_args='{"how": "exit", "at": 20, "share": 2}', env_restarts=50, env_mode="processes")
+    algorithm = PPO(num_envs=4, horizon=16, total_steps=4 * 16 * 3, hidden=(8,))
+    result = train(algorithm, "faulty_envs:Steady", env_options=options)
+    assert result.summary["env_restarts"] > 0
+    assert all(np.isfinite(leaf).all() for leaf in [result.metrics[-1]["policy_loss"]])
+
+
+def test_the_run_ends_with_the_fault_and_its_traceback(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "fragmenta.cli.main", "train", "ppo", "faulty_envs:Steady", "--num-envs", "4"]
+    flags = ["--env-args", '{"how": "raise"}', "--env-mode", "processes", "--run-dir", str(tmp_path / "run")]
+    done = subprocess.run(
+        [*command, *flags], capture_output=True, text=True, cwd=Path(__file__).parent.parent, timeout=120
+    )
+    assert done.returncode == 1
+    lines = done.stderr.strip().splitlines()
+    assert lines[-1].startswith("fragmenta: environment 0 of faulty_envs:Steady, step 5: step raised ValueError")
+    assert any("in _raise" in line for line in lines), "the traceback of the environment's own code"
+    assert not any("fragmenta/worker" in line for line in lines), "and no other"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("gymnasium:CartPole-v77", "cannot make gymnasium:CartPole-v77"),
+        ("faulty_envs:Missing", "cannot load 'faulty_envs:Missing'"),
+        ("no_such_module:Env", "cannot load 'no_such_module:Env'"),
+        ("faulty_envs:NotAnEnvironment", "not a gymnasium.Env"),
+    ],
+)
+def test_a_wrong_name_is_a_mistake_of_the_user(name: str, message: str) -> None:
+    import fragmenta
+
+    with pytest.raises(fragmenta.ConfigError, match=message):
+        fragmenta.make(name)
+
+
+def children() -> set[int]:
+    return {child.pid for child in psutil.Process().children(recursive=True)}
+
+
+def test_nothing_is_left_behind() -> None:
+    before, shared = children(), set(os.listdir("/dev/shm"))
+    for _ in range(5):
+        run(pool(""), steps=2)
+    assert children() <= before
+    assert set(os.listdir("/dev/shm")) <= shared
+
+
+@pytest.mark.parametrize("how", ["", "hang"])
+def test_workers_end_with_a_parent_that_is_killed(how: str) -> None:
+    program = (
+        "import numpy as np, sys; sys.path.insert(0, 'tests')\n"
+        "from test_host_faults import pool\n"
+        f"p = pool({how!r}, timeout=600.0); p.reset(np.arange(4)); print('ready', flush=True)\n"
+        "while True: p.step(0, np.zeros(4, np.int32))\n"
+    )
+    path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": path}
+    ) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == b"ready\n"
+        workers = psutil.Process(parent.pid).children()
+        assert len(workers) == 2
+        time.sleep(0.5)
+        parent.send_signal(signal.SIGKILL)
+        _, alive = psutil.wait_procs(workers, timeout=5)
+    assert not alive
+
+
+def test_workers_never_load_jax() -> None:
+    environments = pool("")
+    try:
+        assert environments._first is not None
+        modules = environments._first.order({"order": "modules"}, 20.0)["modules"]
+        assert "gymnasium" in modules
+        assert not [name for name in modules if name.partition(".")[0] in ("jax", "jaxlib", "fragmenta")]
+    finally:
+        environments.close()

@@ -1,0 +1,72 @@
+"""Gymnasium environments that fail in one way each, at a known step of one of them."""
+
+import ctypes
+import os
+import time
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+
+class Steady(gymnasium.Env):
+    """Shows how many steps it has taken, never ends; misbehaves at step `at` if its seed makes it the chosen one."""
+
+    def __init__(self, how: str = "", at: int = 5, share: int = 1) -> None:
+        self.how, self.at, self.share = how, at, share
+        self.observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float32)
+        self.action_space = spaces.Discrete(2)
+        self.steps, self.chosen = 0, False
+        if how == "construct":
+            raise ValueError("no hardware")
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
+        super().reset(seed=seed)
+        if seed is not None:
+            self.chosen = seed % self.share == 0
+        if self.how == "reset" and self.chosen:
+            raise ValueError("cannot reset")
+        self.steps = 0
+        return self._show(), {}
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict]:
+        self.steps += 1
+        if self.steps == self.at and self.chosen and self.how:
+            return getattr(self, f"_{self.how}")()
+        return self._show(), 1.0, False, False, {}
+
+    def _show(self) -> np.ndarray:
+        return np.array([self.steps, 0.0], np.float32)
+
+    def _raise(self) -> Any:
+        raise ValueError("the motor is stuck")
+
+    def _exit(self) -> Any:
+        os._exit(7)
+
+    def _segfault(self) -> Any:
+        ctypes.string_at(0)
+
+    def _hang(self) -> Any:
+        time.sleep(3600)
+
+    def _nan(self) -> Any:
+        return np.array([np.nan, 0.0], np.float32), 1.0, False, False, {}
+
+    def _nan_reward(self) -> Any:
+        return self._show(), float("nan"), False, False, {}
+
+    def _shape(self) -> Any:
+        return np.zeros(3, np.float32), 1.0, False, False, {}
+
+    def _dtype(self) -> Any:
+        return np.array(["a", "b"]), 1.0, False, False, {}
+
+    def _space(self) -> Any:
+        self.observation_space = spaces.Box(0, 1, (3,), np.float32)
+        return self._show(), 1.0, True, False, {}
+
+
+class NotAnEnvironment:
+    pass
