@@ -53,7 +53,6 @@ class Pool:
         self.spec, self.options = spec, options or PoolOptions()
         self.mode, self.workers, self.restarted = "", 0, 0
         self.failure: BaseException | None = None
-        self._first: WorkerProcess | None = None
         self._backend: Backend | None = None
         self._parts, self._count = 1, 0
         self._lock = threading.Lock()
@@ -118,12 +117,22 @@ class Pool:
             kept[:] = leaf
         return Stepped(now, following, reward, terminated, truncated, alive, next_alive)
 
+    def complaints(self) -> list[str]:
+        """What the package's own checker says against the environment, found out in a process of its own."""
+        if self.spec.is_vector:
+            return []
+        worker = WorkerProcess()
+        try:
+            worker.order(prepare(self.spec, self.description), self.options.timeout)
+            return worker.order({"order": "check"}, self.options.timeout)["complaints"]
+        except GoneError as gone:
+            return [f"the package's own checker {gone}"]
+        finally:
+            worker.close()
+
     def close(self) -> None:
         """End all processes and threads."""
         self._end_backend()
-        if self._first:
-            self._first.close()
-            self._first = None
 
     def _describe(self) -> tuple[Description, float]:
         if self.options.mode not in MODES:
@@ -136,19 +145,17 @@ class Pool:
             raise UnusableError(f"env_timeout is {self.options.timeout}: it must be more than 0 seconds")
         if self.spec.is_vector:
             return vector_class(self.spec).describe(self.spec.name, self.spec.arguments, self.spec.stack), 0.0
-        self._first = WorkerProcess()
+        worker = WorkerProcess()  # ends once it has answered: until there is a reset, nothing is left running
         try:
-            description = self._ask_what()
-            return description, self._measure() if self.options.mode == "auto" else 0.0
-        except BaseException:
-            self.close()
-            raise
+            description = self._ask_what(worker)
+            return description, self._measure(worker) if self.options.mode == "auto" else 0.0
+        finally:
+            worker.close()
 
-    def _ask_what(self) -> Description:
-        assert self._first is not None
+    def _ask_what(self, worker: WorkerProcess) -> Description:
         try:
             order = {"order": "describe", "spec": dataclasses.asdict(self.spec)}
-            found = self._first.order(order, self.options.timeout)
+            found = worker.order(order, self.options.timeout)
         except GoneError as gone:
             raise self._fatal(Fault(0, f"construction {gone}"), 0, "") from None
         if "unusable" in found:
@@ -157,14 +164,12 @@ class Pool:
             raise self._fatal(Fault(**fault), 0, "")
         return Description.from_json(found["description"])
 
-    def _measure(self) -> float:
+    def _measure(self, worker: WorkerProcess) -> float:
         """How long one step takes; for one that fails as long as can be, because it is best kept in processes."""
-        assert self._first is not None
         try:
-            found = self._first.order({"order": "measure"}, min(self.options.timeout, TRIAL_SECONDS))
+            found = worker.order({"order": "measure"}, min(self.options.timeout, TRIAL_SECONDS))
         except GoneError:
-            self._first.close()
-            self._first, found = None, {}
+            found = {}
         return found.get("step_seconds", TRIAL_SECONDS)
 
     def where(self, count: int, parts: int) -> str:
@@ -196,12 +201,10 @@ class Pool:
             return Vectors(self.spec, self.description, count, self._parts, self.workers)
         if self.mode != "processes":
             return InProcess(self.spec, self.description, count, self.workers)
-        first = [self._first] if self._first else []
-        self._first = None
-        started = first + [WorkerProcess() for _ in range(self.workers - len(first))]
-        for worker in started[len(first) :]:
+        started = [WorkerProcess() for _ in range(self.workers)]
+        for worker in started:
             worker.begin(prepare(self.spec, self.description))
-        for worker in started[len(first) :]:
+        for worker in started:
             worker.finish(self.options.timeout)
         return Processes(self.spec, self.description, count, started, self.options.timeout)
 

@@ -74,6 +74,13 @@ class Worker:
             self.sample.close()
             self.sample = None
 
+    def _check(self) -> dict[str, Any]:
+        """What the package's own checker says."""
+        from fragmenta_host.check import complaints
+
+        assert self.maker is not None
+        return {"complaints": complaints(self.maker())}
+
     def _prepare(self, spec: dict[str, Any], description: dict[str, Any]) -> dict[str, Any]:
         """Do what was found out elsewhere."""
         self.maker, self.description = single_maker(Spec(**spec)), Description.from_json(description)

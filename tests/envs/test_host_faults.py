@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from fragmenta import PPO, EnvOptions, train
+from fragmenta_host.backends import Processes
 from fragmenta_host.catalogue import Spec
 from fragmenta_host.faults import EnvironmentFaultError
 from fragmenta_host.pool import Pool, PoolOptions
@@ -170,8 +171,10 @@ def test_workers_end_with_a_parent_that_is_killed(how: str) -> None:
 def test_workers_never_load_jax() -> None:
     environments = pool("")
     try:
-        assert environments._first is not None
-        modules = environments._first.order({"order": "modules"}, 20.0)["modules"]
+        environments.reset(np.arange(COUNT))
+        backend = environments._backend
+        assert isinstance(backend, Processes)
+        modules = backend._workers[1].order({"order": "modules"}, 20.0)["modules"]
         assert "gymnasium" in modules
         assert not [name for name in modules if name.partition(".")[0] in ("jax", "jaxlib", "fragmenta")]
     finally:

@@ -66,6 +66,19 @@ def read(command: str, options: type[Options], arguments: list[str]) -> tuple[Al
     return flags.algorithm, positional[-1], flags.options
 
 
+def read_options(command: str, noun: str, options: type[Options], arguments: list[str]) -> tuple[str, Options]:
+    """A name and options from `NAME [flags]`, for commands that need no algorithm."""
+    if not arguments or arguments[0].startswith("-"):
+        usage = f"usage: fragmenta {command} {noun} [flags]"
+        if {"-h", "--help"} & set(arguments):
+            print(usage)
+            raise SystemExit(0)
+        raise ConfigError(usage)
+    field = ("options", tyro.conf.OmitArgPrefixes[options], dataclasses.field(default_factory=options))
+    flags = _parse(dataclasses.make_dataclass("Flags", [field]), arguments[1:], f"fragmenta {command} {arguments[0]}")
+    return arguments[0], flags.options
+
+
 def _parse(flags: type, arguments: list[str], program: str) -> Any:
     """Parse with tyro; whatever it prints about a mistake becomes one line."""
     known = _flag_names(flags)

@@ -9,6 +9,7 @@ from fragmenta_host.faults import EnvironmentFaultError
 COMMANDS = {
     "train": "train an algorithm on an environment under a policy",
     "graph": "show the fragmented dataflow graph under a policy",
+    "check-env": "see whether an environment is sound, how fast it is, and which policies can host it",
     "policies": "list the distribution policies",
     "doctor": "show what this machine has and whether JAX uses it",
 }
@@ -25,7 +26,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         if arguments[0] not in COMMANDS:
             raise unknown("command", arguments[0], COMMANDS)
-        return importlib.import_module(f"fragmenta.cli.{arguments[0]}").run(arguments[1:])
+        return importlib.import_module(f"fragmenta.cli.{arguments[0].replace('-', '_')}").run(arguments[1:])
     except ConfigError as error:
         print(f"fragmenta: {error}", file=sys.stderr)
         return 2

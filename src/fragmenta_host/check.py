@@ -1,0 +1,42 @@
+"""What an environment's own package says about it: Gymnasium's and PettingZoo's checkers, as a list of complaints."""
+
+import io
+import re
+import warnings
+from contextlib import redirect_stderr, redirect_stdout
+from typing import Any
+
+from fragmenta_host.single import Single
+
+
+def complaints(env: Single) -> list[str]:
+    """What the package's own checker says against an environment, a line each; it may raise on the first."""
+    found: list[str] = []
+    with warnings.catch_warnings(record=True) as caught, redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+        warnings.simplefilter("always")
+        try:
+            _check(env)
+        except Exception as error:
+            found.append(f"{type(error).__name__}: {error}")
+    found += [str(warning.message) for warning in caught if not issubclass(warning.category, DeprecationWarning)]
+    lines = (re.sub(r"\x1b\[[0-9;]*m|\s+", " ", text).replace("WARN:", "").strip() for text in found)
+    return list(dict.fromkeys(line for line in lines if not any(harmless in line for harmless in _HARMLESS)))
+
+
+_HARMLESS = (
+    "is different from the unwrapped version",  # wrappers are what users ask for
+    "Box observation space minimum value is -infinity",
+    "Box observation space maximum value is infinity",
+    "symmetric and normalized",  # actions are clipped, not scaled
+)
+
+
+def _check(env: Any) -> None:
+    if type(env).__name__ == "PettingZooEnv":
+        from pettingzoo.test import parallel_api_test
+
+        parallel_api_test(env.env, num_cycles=100)
+        return
+    from gymnasium.utils.env_checker import check_env
+
+    check_env(env.env, skip_render_check=True, skip_close_check=True)

@@ -1,0 +1,85 @@
+"""Gymnasium environments with known values, for what a host environment must get right."""
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+
+class Counter(gymnasium.Env):
+    """Shows the number of the episode and of the step; terminates after `ends` steps or is cut off after `cut`.
+
+    Noise from its own seeded generator tells environments apart.
+    """
+
+    def __init__(self, ends: int = 1_000_000, cut: int = 1_000_000) -> None:
+        self.ends, self.cut = ends, cut
+        self.observation_space = spaces.Box(-np.inf, np.inf, (3,), np.float64)
+        self.action_space = spaces.Discrete(3, start=-1)
+        self.episode, self.steps = 0, 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
+        super().reset(seed=seed)
+        self.episode, self.steps = self.episode + 1, 0
+        return self._show(), {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
+        assert action in (-1, 0, 1), action
+        self.steps += 1
+        return self._show(), float(action), self.steps == self.ends, self.steps == self.cut, {}
+
+    def _show(self) -> np.ndarray:
+        return np.array([self.episode, self.steps, self.np_random.normal()])
+
+
+class Parts(gymnasium.Env):
+    """A dictionary of everything, and several choices at once: pays 1 where the first choice is the shown number."""
+
+    def __init__(self) -> None:
+        self.observation_space = spaces.Dict(
+            {
+                "number": spaces.Discrete(3, start=5),
+                "camera": spaces.Box(0, 255, (16, 16, 3), np.uint8),
+                "both": spaces.Tuple([spaces.MultiBinary(2), spaces.Box(-1, 1, (2, 2), np.float32)]),
+            }
+        )
+        self.action_space = spaces.MultiDiscrete([3, 2])
+        self.number = 5
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[dict, dict]:
+        super().reset(seed=seed)
+        return self._show(), {}
+
+    def step(self, action: np.ndarray) -> tuple[dict, float, bool, bool, dict]:
+        assert action.shape == (2,)
+        paid = float(action[0] == self.number - 5)
+        return self._show(), paid, self.np_random.random() < 0.2, False, {}
+
+    def _show(self) -> dict[str, Any]:
+        self.number = 5 + int(self.np_random.integers(3))
+        camera = np.full((16, 16, 3), 30 * self.number, np.uint8)
+        both = (np.array([1, 0], np.int8), np.full((2, 2), 0.5, np.float32))
+        return {"number": self.number, "camera": camera, "both": both}
+
+
+class Clipped(gymnasium.Env):
+    """Pays what it is given, which must be within its bounds."""
+
+    observation_space = spaces.Box(-1, 1, (1,), np.float32)
+    action_space = spaces.Box(np.array([-0.5, 0.0], np.float32), np.array([0.5, 0.25], np.float32))
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
+        super().reset(seed=seed)
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict]:
+        assert self.action_space.contains(action), action
+        return np.zeros(1, np.float32), float(action.sum()), False, False, {}
+
+
+class Doubled(gymnasium.RewardWrapper):
+    """A wrapper of the user's own."""
+
+    def reward(self, reward: Any) -> Any:
+        return 2 * reward
