@@ -1,0 +1,65 @@
+"""What the sides of `environments.py` share: each runs in a process of its own and answers with one rate."""
+
+import ctypes
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+NUM_ENVS = 64
+HORIZON = 128
+MINIBATCHES = 4
+BATCH = NUM_ENVS * HORIZON
+BECOME_SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER of prctl
+
+
+def steady_rate(marks: Sequence[tuple[float, int]]) -> float:
+    """Steps per second from marks of (seconds, steps so far), one per iteration, the first tenth of them left out."""
+    first = max(1, len(marks) // 10)
+    if len(marks) < first + 2:
+        raise SystemExit(f"{len(marks)} iterations are too few for a rate: give it more --seconds")
+    (begin, before), (end, after) = marks[first], marks[-1]
+    return (after - before) / (end - begin)
+
+
+def answer(rate: float, **details: object) -> None:
+    """A side's last words."""
+    print(json.dumps({"rate": rate, **details}), flush=True)
+
+
+def ask(command: Sequence[str | Path], deadline: float, **settings: str) -> dict:
+    """Run a side to its end, and take its answer; whatever it left behind is ended by its process id."""
+    environment = os.environ | settings
+    child = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True
+    )
+    try:
+        out, errors = child.communicate(timeout=deadline)
+    except subprocess.TimeoutExpired:
+        out, errors = "", f"no answer within {deadline:.0f} s"
+    finally:
+        if child.poll() is None:
+            child.kill()
+            child.wait()
+        end_orphans()
+    if child.returncode:
+        raise SystemExit(f"{' '.join(map(str, command))} failed:\n{out[-2_000:]}\n{errors[-2_000:]}")
+    return json.loads(out.splitlines()[-1])
+
+
+def adopt_orphans() -> None:
+    """From now on, a process whose parent ended becomes a child of this one, so that none is lost sight of.
+
+    Daemons leave their parent's process group, so the group alone would not find them.
+    """
+    ctypes.CDLL(None, use_errno=True).prctl(BECOME_SUBREAPER, 1, 0, 0, 0)
+
+
+def end_orphans() -> None:
+    """End every child of this process; ending one may hand over its own children."""
+    while children := Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
+        for child in map(int, children):
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
