@@ -7,7 +7,7 @@ BIN = $(VENV)/bin
 READY = $(VENV)/.ready
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: train test full lint bench bench-gpu bench-split learn team async soak both-jax clean
+.PHONY: train test full lint bench bench-gpu bench-split bench-envs learn team async soak both-jax clean
 
 train: $(READY)
 	$(BIN)/fragmenta train ppo CartPole-v1
@@ -35,6 +35,10 @@ bench-gpu:
 # What splitting costs on one device, and where the time goes.
 bench-split: $(READY)
 	$(BIN)/python benchmarks/split.py
+
+# Host environments side by side with Stable-Baselines3, RLlib and stepping alone, which get a virtual environment of their own.
+bench-envs: $(READY)
+	$(BIN)/python benchmarks/environments.py
 
 # MAPPO on simple_spread and simple_tag, three seeds each.
 team: $(READY)

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import subprocess
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -30,23 +31,24 @@ def answer(rate: float, **details: object) -> None:
 
 
 def ask(command: Sequence[str | Path], deadline: float, **settings: str) -> dict:
-    """Run a side to its end, and take its answer; whatever it left behind is ended by its process id."""
-    environment = os.environ | settings
-    child = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True
-    )
-    try:
-        out, errors = child.communicate(timeout=deadline)
-    except subprocess.TimeoutExpired:
-        out, errors = "", f"no answer within {deadline:.0f} s"
-    finally:
-        if child.poll() is None:
-            child.kill()
-            child.wait()
-        end_orphans()
+    """Run a side to its end, and take its answer; whatever it left behind is ended by its process id, or removed."""
+    with tempfile.TemporaryDirectory() as folder:
+        # Into a file, not through a pipe: that would stay open for as long as a daemon that inherited it.
+        said = Path(folder, "said")
+        with said.open("w") as out:
+            environment = os.environ | settings | {"TMPDIR": folder}
+            child = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=environment)
+            try:
+                child.wait(deadline)
+            finally:
+                if child.poll() is None:
+                    child.kill()
+                    child.wait()
+                end_orphans()
+        lines = said.read_text().splitlines()
     if child.returncode:
-        raise SystemExit(f"{' '.join(map(str, command))} failed:\n{out[-2_000:]}\n{errors[-2_000:]}")
-    return json.loads(out.splitlines()[-1])
+        raise SystemExit("\n".join([f"{' '.join(map(str, command))} failed:", *lines[-20:]]))
+    return json.loads(next(line for line in reversed(lines) if line.startswith('{"rate"')))
 
 
 def adopt_orphans() -> None:
