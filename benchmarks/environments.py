@@ -18,13 +18,13 @@ from pathlib import Path
 from sides import adopt_orphans, ask
 
 HERE = Path(__file__).parent
-PEERS = ["stable-baselines3", "ray[rllib]", "gymnasium[mujoco]", "envpool"]
+PEERS = ["stable-baselines3", "ray[rllib]", "gymnasium[mujoco]"]
+PHYSICS = ("mujoco",)
 SHOWN = ("jax", "stable-baselines3", "ray", "torch", "gymnasium", "mujoco", "envpool")
 START_UP = 240.0  # seconds that a side may take beyond those that it measures
 
-ENVS = ("gymnasium:HalfCheetah-v5", "gymnasium:CartPole-v1", "envpool:HalfCheetah-v4")
-PEERS_ENV = {"envpool:HalfCheetah-v4": "HalfCheetah-v5"}
-"""Peers step gymnasium's environments, of the same name but for these: it is what they support."""
+ENVS = ("gymnasium:HalfCheetah-v5", "gymnasium:CartPole-v1", "envpool:HalfCheetah-v5")
+"""Peers step gymnasium's environment of the same name whatever ours is, because it is what they support."""
 
 GOALS = {
     "gymnasium": {"SB3": 1.6, "RLlib": 2.0, "bare stepping": 0.85},
@@ -34,13 +34,14 @@ OURS = {"SB3": "ours, 4 epochs", "RLlib": "ours, 4 epochs", "bare stepping": "ou
 """Which of our figures is held against whom."""
 
 Variants = tuple[tuple[str, ...], ...]
-# The first of each is what is fastest on two cores; `--all` measures the others, too, and takes the best of them.
-SB3: Variants = (("--threads", "1"), ("--threads", "2"), ("--vector", "subproc"))
+# The first round tries them all; the later ones repeat the best.
 RLLIB: Variants = (("--runners", "0"), ("--runners", "1"), ("--runners", "2"))
 STEPPING: dict[str, Variants] = {
     "gymnasium": ((),),
-    "envpool": ((), ("--pinned",), ("--batch", "32"), ("--threads", "3")),
+    "envpool": (("--threads", "2"), ("--pinned",), ("--batch", "32"), ("--threads", "3")),
 }
+SB3: Variants = (("--vector", "dummy"), ("--threads", "2"), ("--vector", "subproc"))
+"""Only the first unless asked: two threads never gained anything, and 64 processes take minutes to start."""
 
 
 def peers_python() -> Path:
@@ -48,7 +49,9 @@ def peers_python() -> Path:
     folder = HERE / ".venv-peers"
     if not (folder / ".ready").exists():
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-        subprocess.run([folder / "bin/pip", "install", "--quiet", "--quiet", *PEERS], check=True)
+        # The same physics on both sides, where ours is installed; gymnasium's version is the one that RLlib asks for.
+        same = [f"{name}=={version}" for name, version in versions(sys.executable).items() if name in PHYSICS]
+        subprocess.run([folder / "bin/pip", "install", "--quiet", "--quiet", *PEERS, *same], check=True)
         (folder / ".ready").touch()
     return folder / "bin/python"
 
@@ -66,43 +69,49 @@ def fragmenta_rate(env: str, epochs: int, seconds: float = 20.0) -> float:
     return ask(command, 4 * seconds + START_UP)["rate"]
 
 
-def peer_rate(script: str, env: str, variants: Variants, seconds: float) -> float:
-    """The best of a peer's variants."""
-    rates = []
-    for variant in variants:
+class Peer:
+    """Another side: the best of its variants."""
+
+    def __init__(self, script: str, env: str, variants: Variants, seconds: float, python: str | Path) -> None:
+        self.script, self.env, self.seconds, self.python = script, env, seconds, python
+        self.variants = variants
+
+    def __call__(self) -> float:
+        rates = {variant: self.rate(variant) for variant in self.variants}
+        best = max(rates, key=lambda variant: rates[variant])
+        if len(rates) > 1:
+            print("  ", "; ".join(f"{' '.join(variant)}: {rate:,.0f}" for variant, rate in rates.items()))
+        self.variants = (best,)
+        return rates[best]
+
+    def rate(self, variant: tuple[str, ...]) -> float:
         # The library under torch fixes its number of threads when it starts, so one that is not to use more is told.
-        threads = dict(zip(variant[::2], variant[1::2], strict=False)).get("--threads", "1")
-        command = [peers_python(), HERE / script, env, "--seconds", str(seconds), *variant]
-        rates.append(ask(command, 4 * seconds + START_UP, OMP_NUM_THREADS=threads)["rate"])
-    return max(rates)
+        threads = variant[1] if variant[:1] == ("--threads",) else "1"
+        command = [self.python, HERE / self.script, self.env, "--seconds", str(self.seconds), *variant]
+        return ask(command, 4 * self.seconds + START_UP, OMP_NUM_THREADS=threads)["rate"]
 
 
 def sides_of(env: str, every: bool, seconds: float) -> dict[tuple[str, str], Callable[[], float]]:
     """Who takes part for an environment, by who and what it steps; two environments may share a side."""
 
-    def kept(variants: Variants) -> Variants:
-        return variants if every else variants[:1]
-
-    theirs = peers_env(env)
-    package = env.partition(":")[0]
+    package, _, theirs = env.partition(":")
+    python = peers_python()
     return {
-        ("SB3", theirs): partial(peer_rate, "sb3_peer.py", theirs, kept(SB3), seconds),
-        ("RLlib", theirs): partial(peer_rate, "rllib_peer.py", theirs, kept(RLLIB), seconds),
-        ("bare stepping", env): partial(peer_rate, "bare_stepping.py", env, kept(STEPPING[package]), seconds),
+        ("SB3", theirs): Peer("sb3_peer.py", theirs, SB3 if every else SB3[:1], seconds, python),
+        ("RLlib", theirs): Peer("rllib_peer.py", theirs, RLLIB, seconds, python),
+        # Of the very packages that we step.
+        ("bare stepping", env): Peer("bare_stepping.py", env, STEPPING[package], seconds, sys.executable),
         ("ours, 4 epochs", env): partial(fragmenta_rate, env, 4, seconds),
         ("ours, 1 epoch", env): partial(fragmenta_rate, env, 1, seconds),
     }
 
 
-def peers_env(env: str) -> str:
-    return PEERS_ENV.get(env, env.partition(":")[2])
-
-
 def compare(env: str, rates: dict[tuple[str, str], list[float]]) -> list[dict]:
     """Our ratios to each other side, with the goals."""
+    package, _, name = env.partition(":")
     ratios = []
-    for other, goal in GOALS[env.partition(":")[0]].items():
-        theirs = (other, env if other == "bare stepping" else peers_env(env))
+    for other, goal in GOALS[package].items():
+        theirs = (other, env if other == "bare stepping" else name)
         if theirs in rates and (OURS[other], env) in rates:
             ratio = statistics.median(rates[OURS[other], env]) / statistics.median(rates[theirs])
             ratios.append({"env": env, "ours": OURS[other], "other": other, "ratio": ratio, "goal": goal})
@@ -129,7 +138,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=20.0, help="that each side measures in each round")
     parser.add_argument("--without", nargs="+", default=[], choices=[*OURS, *OURS.values()], help="sides to leave out")
-    parser.add_argument("--all", action="store_true", help="every variant of the peers, not the one known to be best")
+    parser.add_argument("--all", action="store_true", help="the slower ways to run Stable-Baselines3, too")
     parser.add_argument("--out", type=Path, help="a JSON file for the rates and ratios")
     options = parser.parse_args()
     adopt_orphans()
@@ -149,7 +158,11 @@ def main() -> None:
             print(f"round {i + 1}: {' '.join(key)}: {rates[key][-1]:,.0f}", flush=True)
     ratios = report(options.envs, rates)
     if options.out:
-        named = [{"side": side, "env": env, "rates": each} for (side, env), each in rates.items()]
+        chosen = {key: side.variants[0] for key, side in sides.items() if isinstance(side, Peer)}
+        named = [
+            {"side": key[0], "env": key[1], "rates": each, "variant": " ".join(chosen.get(key, ()))}
+            for key, each in rates.items()
+        ]
         settings = {"cores": cores, "rounds": options.rounds, "seconds": options.seconds, "versions": installed}
         options.out.write_text(json.dumps({**settings, "rates": named, "ratios": ratios}, indent=2) + "\n")
 
