@@ -36,7 +36,7 @@ bench-gpu:
 bench-split: $(READY)
 	$(BIN)/python benchmarks/split.py
 
-# Host environments side by side with Stable-Baselines3, RLlib and stepping alone, which get a virtual environment of their own.
+# Host environments side by side with Stable-Baselines3, RLlib (in a virtual environment of their own) and bare stepping.
 bench-envs: $(READY)
 	$(BIN)/python benchmarks/environments.py
 
