@@ -41,7 +41,7 @@ STEPPING: dict[str, Variants] = {
     "envpool": (("--threads", "2"), ("--pinned",), ("--batch", "32"), ("--threads", "3")),
 }
 SB3: Variants = (("--vector", "dummy"), ("--threads", "2"), ("--vector", "subproc"))
-"""Only the first unless asked: two threads never gained anything, and 64 processes take minutes to start."""
+"""Only the first unless asked: one thread was fastest, and 64 processes take minutes to start."""
 
 
 def peers_python() -> Path:
