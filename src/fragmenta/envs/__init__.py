@@ -17,7 +17,7 @@ from fragmenta.envs.probes import (
     ProbeTruncation,
 )
 from fragmenta.envs.team import TeamEnvironment
-from fragmenta.errors import ConfigError
+from fragmenta.errors import ConfigError, unknown
 from fragmenta_host.catalogue import Spec
 from fragmenta_host.spaces import Box, Dict, Discrete, MultiDiscrete, Space
 
@@ -51,7 +51,12 @@ def make(env: str | Environment, options: EnvOptions | None = None) -> Environme
         assert isinstance(env, str)
         package, colon, name = env.partition(":")
         parts = (package, name) if colon else ("gymnasium", env)
-        return host.make(Spec(*parts, options.arguments(), options.wrappers, options.stack), options.pool())
+        try:
+            return host.make(Spec(*parts, options.arguments(), options.wrappers, options.stack), options.pool())
+        except ConfigError as error:
+            if colon:
+                raise
+            raise unknown("environment", env, ENVIRONMENTS, f"; and {error}") from error
     unused = options.only_for_hosts()
     if unused:
         raise ConfigError(f"{unused[0]} is for environments on the host, but '{found.name}' is in JAX: leave it out")

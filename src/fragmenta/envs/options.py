@@ -46,5 +46,5 @@ class EnvOptions:
     def only_for_hosts(self) -> list[str]:
         """The options set here that mean nothing to an environment in JAX."""
         plain = EnvOptions(stack=self.stack)
-        names = [field.name for field in dataclasses.fields(self)]
+        names = [field.name for field in dataclasses.fields(EnvOptions)]
         return [name for name in names if getattr(self, name) != getattr(plain, name)]
