@@ -5,14 +5,15 @@ from typing import Any
 
 import pytest
 
-from fragmenta import A2C, IMPALA, MAPPO, PPO, Fragment, make
+from fragmenta import A2C, IMPALA, MAPPO, PPO, Fragment, RecurrentPPO, make
 from fragmenta.envs.probes import ProbeTeam
 from helpers import assert_same, cpu_cluster, plain, planned, run_plan
 from odd_algorithm import Odd
+from sights import Medley
 
 POLICIES = ("fused", "single_learner_coarse", "single_learner_fine", "multi_learner", "central", "environments")
 ITERATIONS = 10
-TEAM = {"num_envs": 8, "horizon": 4, "epochs": 2, "minibatches": 2, "hidden": (16,), "total_steps": 10_000}
+FEW = {"num_envs": 8, "horizon": 4, "epochs": 2, "minibatches": 2, "hidden": (16,), "total_steps": 10_000}
 CASES = {
     "ppo-cartpole": (PPO(num_envs=8, horizon=16, total_steps=100_000, hidden=(16, 16)), "CartPole-v1"),
     "ppo-pendulum": (
@@ -21,16 +22,30 @@ CASES = {
     ),
     "a2c": (A2C(num_envs=8, hidden=(16,)), "CartPole-v1"),
     "impala": (IMPALA(num_envs=8, hidden=(16,)), "CartPole-v1"),
-    "mappo-shared": (MAPPO(shared=True, **TEAM), ProbeTeam(agents=8)),
-    "mappo-separate": (MAPPO(shared=False, **TEAM), ProbeTeam(agents=8)),
+    "mappo-shared": (MAPPO(shared=True, **FEW), ProbeTeam(agents=8)),
+    "mappo-separate": (MAPPO(shared=False, **FEW), ProbeTeam(agents=8)),
+    "ppo-normalized": (PPO(normalize_observations=True, normalize_rewards=True, **FEW), "Pendulum-v1"),
+    "ppo-medley": (PPO(normalize_observations=True, **FEW), Medley()),
+    "ppo-gru": (RecurrentPPO(memory=8, **FEW), "ProbeMemory"),
+    "a2c-normalized": (
+        A2C(num_envs=8, hidden=(16,), normalize_observations=True, normalize_rewards=True),
+        "CartPole-v1",
+    ),
     "odd": (Odd(num_envs=8), "CartPole-v1"),
 }
+FEW_POLICIES = {
+    "ppo-normalized": ("single_learner_coarse", "central"),
+    "ppo-medley": ("single_learner_coarse", "central"),
+    "ppo-gru": ("single_learner_fine", "central"),
+    "a2c-normalized": (),
+}
+"""Cases of which `make test` runs only some policies, because it compiles their algorithms for the others."""
 
 
 def devices_for(case: str, policy: str) -> int:
     """One each for replicas that talk to each other; others share three, as a program is compiled for every device."""
     talking = ("fused", "multi_learner")
-    if case.startswith(("ppo", "mappo")):
+    if case.startswith(("ppo", "mappo", "a2c-normalized")):
         talking += ("central",)
     if case.startswith("mappo"):
         talking += ("environments",)
@@ -65,6 +80,7 @@ def matrix() -> list[Any]:
                     # The same programs as under `fused`, and with one agent as under `single_learner_fine`.
                     short &= policy != "multi_learner" or case == "ppo-cartpole"
                     short &= policy != "environments" or case.startswith(("mappo", "odd"))
+                    short &= policy in FEW_POLICIES.get(case, POLICIES)
                     marks = () if short else pytest.mark.full
                     found.append(pytest.param(case, policy, replicas, marks=marks, id=f"{case}-{policy}-{replicas}"))
     return found

@@ -8,8 +8,8 @@ import fragmenta
 def test_exported_names() -> None:
     assert sorted(fragmenta.__all__) == [
         "A2C", "ActorCritic", "Algorithm", "Box", "Cluster", "ConfigError", "Delivery", "Dict", "Discrete",
-        "EnvOptions", "Environment", "Fragment", "Graph", "IMPALA", "MAPPO", "MultiDiscrete", "PPO", "Plan", "Result",
-        "TeamEnvironment", "Transition", "World",
+        "EnvOptions", "Environment", "Fragment", "Graph", "IMPALA", "MAPPO", "MultiDiscrete", "PPO", "Plan",
+        "RecurrentPPO", "Result", "Stack", "TeamEnvironment", "Transition", "World",
         "all_gather", "all_mean", "all_sum", "make", "project", "stage", "sync_gradients", "trace", "train",
     ]  # fmt: skip
     for name in fragmenta.__all__:

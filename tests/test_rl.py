@@ -3,9 +3,10 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from fragmenta import Transition
-from fragmenta.rl import generalized_advantage, v_trace
+from fragmenta.rl import Categorical, MultiCategorical, Normal, generalized_advantage, v_trace
 
 TIME, ENVS = 12, 5
 
@@ -50,3 +51,32 @@ def test_v_trace_of_ones_own_actions_is_the_lambda_return() -> None:
     targets, _ = v_trace(trajectory, value, next_value, jnp.zeros((TIME, ENVS)), 0.9, 0.8, 1.0, 1.0)
     expected = generalized_advantage(trajectory, value, next_value, 0.9, 0.8) + value
     np.testing.assert_allclose(targets, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_several_integers_are_independent() -> None:
+    logits = jnp.log(jnp.asarray([0.2, 0.8])), jnp.log(jnp.asarray([0.5, 0.25, 0.25]))
+    count = 4_000
+    both = MultiCategorical(tuple(Categorical(jnp.broadcast_to(part, (count, len(part)))) for part in logits))
+    drawn = both.sample(jax.random.split(jax.random.key(0), count))
+    assert drawn.shape == (count, 2)
+    frequencies = np.histogram2d(*np.asarray(drawn).T, bins=[np.arange(3), np.arange(4)])[0] / count
+    np.testing.assert_allclose(frequencies, np.outer([0.2, 0.8], [0.5, 0.25, 0.25]), atol=0.03)
+    action = jnp.broadcast_to(jnp.asarray([1, 2]), (count, 2))
+    np.testing.assert_allclose(both.log_prob(action), np.log(0.8 * 0.25), rtol=1e-5)
+    entropy = -(0.2 * np.log(0.2) + 0.8 * np.log(0.8)) + 1.5 * np.log(2)
+    np.testing.assert_allclose(both.entropy(), entropy, rtol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3)])
+def test_normal_actions_of_any_shape(shape: tuple[int, ...]) -> None:
+    draw = np.random.default_rng(0)
+    mean, action = (draw.normal(size=(5, 4, *shape)).astype(np.float32) for _ in range(2))
+    log_std = draw.normal(size=shape).astype(np.float32)
+    policy = Normal(jnp.asarray(mean), jnp.asarray(log_std))
+    density = np.exp(-0.5 * ((action - mean) / np.exp(log_std)) ** 2) / (np.exp(log_std) * np.sqrt(2 * np.pi))
+    expected = np.log(density).reshape(5, 4, -1).sum(axis=-1)
+    np.testing.assert_allclose(policy.log_prob(jnp.asarray(action)), expected, rtol=1e-4)
+    entropy = np.sum(np.log(np.exp(log_std) * np.sqrt(2 * np.pi * np.e)))
+    np.testing.assert_allclose(policy.entropy(), np.full((5, 4), entropy), rtol=1e-4)
+    row = Normal(jnp.asarray(mean[:, 0]), jnp.asarray(log_std))
+    assert row.sample(jax.random.split(jax.random.key(0), 5)).shape == (5, *shape)

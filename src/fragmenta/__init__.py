@@ -2,7 +2,7 @@
 
 __version__ = "0.1.0"
 
-from fragmenta.algorithms import A2C, IMPALA, MAPPO, PPO, ActorCritic, Algorithm
+from fragmenta.algorithms import A2C, IMPALA, MAPPO, PPO, ActorCritic, Algorithm, RecurrentPPO
 from fragmenta.coordinator.plan import project
 from fragmenta.coordinator.trace import trace as _trace
 from fragmenta.envs import (
@@ -12,6 +12,7 @@ from fragmenta.envs import (
     Environment,
     EnvOptions,
     MultiDiscrete,
+    Stack,
     TeamEnvironment,
     Transition,
     World,
@@ -50,7 +51,9 @@ __all__ = [
     "Graph",
     "MultiDiscrete",
     "Plan",
+    "RecurrentPPO",
     "Result",
+    "Stack",
     "TeamEnvironment",
     "Transition",
     "World",

@@ -1,7 +1,8 @@
 """Pieces of mathematics that algorithms share: action distributions, advantages, keys per environment."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -32,8 +33,26 @@ class Categorical(NamedTuple):
         return -jnp.sum(jnp.exp(log_p) * log_p, axis=-1)
 
 
+class MultiCategorical(NamedTuple):
+    """Several integers at once, each from a distribution of its own; an action has them in its last axis."""
+
+    parts: tuple[Categorical, ...]
+
+    def sample(self, keys: jax.Array) -> jax.Array:
+        """One draw of all integers per leading index, each with its own key."""
+        return jnp.stack([part.sample(fold_each(keys, i)) for i, part in enumerate(self.parts)], axis=-1)
+
+    def log_prob(self, action: jax.Array) -> jax.Array:
+        """The log-probability of each action."""
+        return sum(part.log_prob(action[..., i]) for i, part in enumerate(self.parts))  # pyright: ignore
+
+    def entropy(self) -> jax.Array:
+        """The entropy in nats."""
+        return sum(part.entropy() for part in self.parts)  # pyright: ignore
+
+
 class Normal(NamedTuple):
-    """Independent normal distributions over the last axis."""
+    """Independent normal distributions over the last axes, as many as the deviation has."""
 
     mean: jax.Array
     log_std: jax.Array
@@ -47,13 +66,17 @@ class Normal(NamedTuple):
     def log_prob(self, action: jax.Array) -> jax.Array:
         """The log-density of each action."""
         scaled = (action - self.mean) * jnp.exp(-self.log_std)
-        return jnp.sum(-0.5 * scaled**2 - self.log_std - 0.5 * jnp.log(2 * jnp.pi), axis=-1)
+        return jnp.sum(-0.5 * scaled**2 - self.log_std - 0.5 * jnp.log(2 * jnp.pi), axis=self._axes)
 
     @row_wise
     def entropy(self) -> jax.Array:
         """The entropy in nats."""
         per_dimension = 0.5 * (1 + jnp.log(2 * jnp.pi)) + self.log_std
-        return jnp.sum(jnp.broadcast_to(per_dimension, self.mean.shape), axis=-1)
+        return jnp.sum(jnp.broadcast_to(per_dimension, self.mean.shape), axis=self._axes)
+
+    @property
+    def _axes(self) -> tuple[int, ...]:
+        return tuple(range(-self.log_std.ndim, 0))
 
 
 def generalized_advantage(
@@ -110,7 +133,7 @@ def v_trace(
 
 
 def next_values(
-    value_of: Callable[[jax.Array], jax.Array], value: jax.Array, trajectory: Transition, max_steps: int
+    value_of: Callable[[Any], jax.Array], value: jax.Array, trajectory: Transition, max_steps: int
 ) -> jax.Array:
     """The value after every step, before any reset, where the episode did not terminate.
 
@@ -121,15 +144,19 @@ def next_values(
     cuts = 1 + (horizon - 1) // max_steps
     if cuts > 4:
         return value_of(next_observation)
-    following = jnp.concatenate([value[1:], value_of(next_observation[-1:])])
+    following = jnp.concatenate([value[1:], value_of(jax.tree.map(lambda x: x[-1:], next_observation))])
     for _ in range(cuts):
         first = jnp.argmax(truncated, axis=0)[None]
-        rows = first.reshape(first.shape + (1,) * (next_observation.ndim - 2))
-        cut_off = value_of(jnp.take_along_axis(next_observation, rows, axis=0))
+        cut_off = value_of(jax.tree.map(partial(_at, first), next_observation))
         here = truncated & (jnp.arange(horizon)[:, None] == first)
         following = jnp.where(here, cut_off, following)
         truncated = truncated & ~here
     return following
+
+
+def _at(step: jax.Array, x: jax.Array) -> jax.Array:
+    """Of every environment the row of its own step."""
+    return jnp.take_along_axis(x, step.reshape(step.shape + (1,) * (x.ndim - 2)), axis=0)
 
 
 def permutation(key: jax.Array, length: int) -> jax.Array:
@@ -152,6 +179,17 @@ def rows_of_minibatches(keys: jax.Array, horizon: int, minibatches: int) -> jax.
     num_envs = keys.shape[0]
     order = jax.vmap(lambda key: permutation(key, horizon), out_axes=1)(keys)
     return (order * num_envs + jnp.arange(num_envs)).reshape(minibatches, -1)
+
+
+def rows_of_chunks(keys: jax.Array, horizon: int, minibatches: int) -> jax.Array:
+    """Cut each environment's steps into chunks, permuted by its own key; row i has the steps of every i-th, in order.
+
+    Rows are numbered as in `rows_of_minibatches`, and keep time and environments apart.
+    """
+    num_envs, length = keys.shape[0], horizon // minibatches
+    order = jax.vmap(lambda key: permutation(key, minibatches), out_axes=1)(keys)
+    steps = order[:, None] * length + jnp.arange(length)[:, None]
+    return steps * num_envs + jnp.arange(num_envs)
 
 
 def split_each(keys: jax.Array, num: int = 2) -> tuple[jax.Array, ...]:

@@ -6,7 +6,14 @@ from fragmenta.algorithms.base import Algorithm
 from fragmenta.algorithms.impala import IMPALA
 from fragmenta.algorithms.mappo import MAPPO
 from fragmenta.algorithms.ppo import PPO
+from fragmenta.algorithms.recurrent_ppo import RecurrentPPO
 
-ALGORITHMS: dict[str, type[Algorithm]] = {"ppo": PPO, "a2c": A2C, "impala": IMPALA, "mappo": MAPPO}
+ALGORITHMS: dict[str, type[Algorithm]] = {
+    "ppo": PPO,
+    "ppo_gru": RecurrentPPO,
+    "a2c": A2C,
+    "impala": IMPALA,
+    "mappo": MAPPO,
+}
 
-__all__ = ["A2C", "ALGORITHMS", "IMPALA", "MAPPO", "PPO", "ActorCritic", "Algorithm"]
+__all__ = ["A2C", "ALGORITHMS", "IMPALA", "MAPPO", "PPO", "ActorCritic", "Algorithm", "RecurrentPPO"]

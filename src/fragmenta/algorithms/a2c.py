@@ -24,10 +24,11 @@ class A2C(ActorCritic):
 
     def iterate(self, env: Environment, state: State) -> tuple[State, dict[str, jax.Array]]:
         keys, act_keys = split_each(state.keys)
-        world, trajectory, _ = self.collect(env, state.learner.params, state.world, act_keys)
+        world, trajectory, _ = self.collect(env, self.params(state), state.world, act_keys)
+        normalizer, trajectory = self.normalized(state.normalizer, trajectory)
         learner, losses = self.learn(env, state.learner, trajectory)
         finished = all_sum(jax.tree.map(jnp.sum, world.finished))
-        return State(world, learner, keys), {**finished._asdict(), **losses}
+        return State(world, learner, keys, normalizer), {**finished._asdict(), **losses}
 
     @stage
     def learn(self, env: Environment, learner: Learner, trajectory: Transition) -> tuple[Learner, dict[str, jax.Array]]:
@@ -38,15 +39,20 @@ class A2C(ActorCritic):
     @stage
     def gradient(self, env: Environment, params: Any, trajectory: Transition) -> tuple[Any, dict[str, jax.Array]]:
         """The gradient of the loss on a trajectory."""
-        value = self.value(params, trajectory.observation)
-        following = next_values(lambda seen: self.value(params, seen), value, trajectory, env.shortest_cut)
+
+        def value_of(observation: Any) -> jax.Array:
+            return self.value(params, self.encode(env, params, observation))
+
+        value = value_of(trajectory.observation)
+        following = next_values(value_of, value, trajectory, env.shortest_cut)
         advantage = generalized_advantage(trajectory, value, following, self.gamma, self.gae_lambda)
         target = advantage + value
 
         def loss(params: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
-            policy = self.policy(env, params, trajectory.observation)
+            features = self.encode(env, params, trajectory.observation)
+            policy = self.policy(env, params, features)
             policy_loss = -jnp.mean(policy.log_prob(trajectory.action) * advantage)
-            value_loss = 0.5 * jnp.mean((self.value(params, trajectory.observation) - target) ** 2)
+            value_loss = 0.5 * jnp.mean((self.value(params, features) - target) ** 2)
             entropy = jnp.mean(policy.entropy())
             losses = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
             return policy_loss + self.value_cost * value_loss - self.entropy_cost * entropy, losses

@@ -1,6 +1,8 @@
 """What algorithms with a policy and a value network share: networks, acting, collecting, applying gradients."""
 
 import dataclasses
+import itertools
+import math
 from typing import Any, NamedTuple
 
 import jax
@@ -8,10 +10,12 @@ import jax.numpy as jnp
 import optax
 
 from fragmenta.algorithms.base import Algorithm
-from fragmenta.envs import Discrete, Environment, Transition, World
+from fragmenta.encoder import Encoder, check_observations, has_pictures
+from fragmenta.envs import Box, Dict, Discrete, Environment, MultiDiscrete, Space, Transition, World
 from fragmenta.errors import ConfigError
 from fragmenta.nn import MLP
-from fragmenta.rl import Categorical, Normal, fold_each, keys_by_index
+from fragmenta.normalize import LIMIT, Moments, Normalizer, add_observations, no_moments, running_returns, standardized
+from fragmenta.rl import Categorical, MultiCategorical, Normal, fold_each, keys_by_index
 from fragmenta.stage import stage
 
 
@@ -28,6 +32,9 @@ class State(NamedTuple):
     world: World
     learner: Learner
     keys: jax.Array
+    normalizer: Normalizer = Normalizer()
+    memory: Any = ()
+    """What a recurrent policy remembers, per environment; nothing for others."""
 
 
 def clipped_adam(rate: optax.ScalarOrSchedule, max_grad_norm: float) -> optax.GradientTransformation:
@@ -50,6 +57,10 @@ class ActorCritic(Algorithm):
     """Widths of the hidden layers, of the policy and of the value network alike."""
     compute: str = "float32"
     """Precision of the networks' arithmetic: float32 or bfloat16. Parameters and optimizer stay float32."""
+    normalize_observations: bool = False
+    """Bring every number of the observation to mean 0 and deviation 1, by all that was seen before the iteration."""
+    normalize_rewards: bool = False
+    """Divide rewards by the deviation of the discounted return so far; what is reported stays as it is."""
 
     @property
     def steps_per_iteration(self) -> int:
@@ -65,23 +76,47 @@ class ActorCritic(Algorithm):
             raise ConfigError(
                 f"{type(self).__name__} trains one agent, but {type(env).__name__} has {env.num_agents}: use mappo"
             )
+        if isinstance(env.action_space, Dict) or (
+            isinstance(env.action_space, Box) and not env.action_space.dtype.startswith("float")
+        ):
+            wrong = f"{type(self).__name__} cannot choose from {env.action_space}"
+            raise ConfigError(f"{wrong}: it takes Discrete, MultiDiscrete and Box actions of a float type")
+        check_observations(env.observation_space)
 
     def init(self, env: Environment, key: jax.Array) -> State:
         world_key, train_key, policy_key, value_key = jax.random.split(key, 4)
         world = env.reset(keys_by_index(world_key, self.num_envs))
-        params: dict[str, Any] = {"policy": self._policy_net(env).init(policy_key, world.observation)}
-        params["value"] = self._value_net().init(value_key, world.observation)
-        if not isinstance(env.action_space, Discrete):
+        params, features = self.init_encoder(env, key, world.observation)
+        params["policy"] = self._policy_net(env).init(policy_key, features)
+        params["value"] = self._value_net().init(value_key, features)
+        if isinstance(env.action_space, Box):
             params["log_std"] = jnp.zeros(env.action_space.shape)
         keys = keys_by_index(train_key, self.num_envs)
-        return State(world, Learner(params, self.optimizer().init(params)), keys)
+        normalizer = Normalizer()
+        if self.normalize_observations:
+            normalizer = normalizer._replace(observation=no_moments(env.observation_space))
+        if self.normalize_rewards:
+            none = jnp.zeros(())
+            normalizer = normalizer._replace(reward=Moments(none, none, none), running_return=jnp.zeros(self.num_envs))
+        return State(world, Learner(params, self.optimizer().init(params)), keys, normalizer)
+
+    def init_encoder(self, env: Environment, key: jax.Array, observation: Any) -> tuple[dict[str, Any], jax.Array]:
+        """The parameters that encoding observations takes, and what it makes of one."""
+        params: dict[str, Any] = {}
+        if has_pictures(env.observation_space):
+            params["encoder"] = self._encoder(env).init(jax.random.fold_in(key, 1), observation)
+        return params, self._features(env, params, observation)
+
+    def params(self, state: State) -> Any:
+        """All that acting takes: the networks' parameters, and the observations' moments if they are normalised."""
+        moments = {"moments": state.normalizer.observation} if self.normalize_observations else {}
+        return {**state.learner.params, **moments}
 
     def collect(
         self, env: Environment, params: Any, world: World, keys: jax.Array
     ) -> tuple[World, Transition, jax.Array]:
         """Act for `horizon` steps: the world after them, the trajectory, and the log-probabilities of its actions."""
-        # Cast once, not at every step; actors elsewhere get the smaller copy.
-        policy = jax.tree.map(lambda x: x.astype(self.compute), params)
+        policy = self.acting(params)
 
         def tick(world: World, time: jax.Array) -> tuple[World, tuple[Transition, jax.Array]]:
             action, log_prob = self.act(env, policy, world.observation, fold_each(keys, time))
@@ -91,12 +126,41 @@ class ActorCritic(Algorithm):
         world, (trajectory, log_prob) = jax.lax.scan(tick, world.clear_finished(), jnp.arange(self.horizon))
         return world, trajectory, log_prob
 
+    def acting(self, params: Any) -> Any:
+        """The parameters as acting takes them."""
+        # Cast once, not at every step; actors elsewhere get the smaller copy.
+        return {
+            name: part if name == "moments" else jax.tree.map(lambda x: x.astype(self.compute), part)
+            for name, part in params.items()
+        }
+
     @stage
-    def act(self, env: Environment, params: Any, observation: jax.Array, keys: jax.Array) -> tuple[Any, Any]:
+    def act(self, env: Environment, params: Any, observation: Any, keys: jax.Array) -> tuple[Any, Any]:
         """Draw an action for every observation, with its log-probability."""
-        policy = self.policy(env, params, observation)
+        policy = self.policy(env, params, self.encode(env, params, self.seen(params, observation)))
         action = policy.sample(keys)
         return action, policy.log_prob(action)
+
+    def normalized(self, normalizer: Normalizer, trajectory: Transition) -> tuple[Normalizer, Transition]:
+        """The trajectory to learn from, and what is known after it."""
+        if not self.normalize_observations and not self.normalize_rewards:
+            return normalizer, trajectory
+        return self.normalize(normalizer, trajectory)
+
+    @stage
+    def normalize(self, normalizer: Normalizer, trajectory: Transition) -> tuple[Normalizer, Transition]:
+        """Bring a trajectory to the scale by which it was acted, then add it to what is known."""
+        if self.normalize_observations:
+            moments = normalizer.observation
+            normalizer = normalizer._replace(observation=add_observations(moments, trajectory.observation))
+            seen, following = (standardized(moments, x) for x in (trajectory.observation, trajectory.next_observation))
+            trajectory = trajectory._replace(observation=seen, next_observation=following)
+        if normalizer.reward is not None and normalizer.running_return is not None:
+            last, returns = running_returns(normalizer.running_return, trajectory, self.gamma)
+            reward = jnp.clip(trajectory.reward / normalizer.reward.std(), -LIMIT, LIMIT)
+            normalizer = normalizer._replace(reward=normalizer.reward.add(returns), running_return=last)
+            trajectory = trajectory._replace(reward=reward)
+        return normalizer, trajectory
 
     @stage
     def apply(self, learner: Learner, gradients: Any) -> Learner:
@@ -108,19 +172,49 @@ class ActorCritic(Algorithm):
         """Adam at a constant rate, after clipping."""
         return clipped_adam(self.learning_rate, self.max_grad_norm)
 
-    def policy(self, env: Environment, params: Any, observation: jax.Array) -> Categorical | Normal:
-        """The distribution over actions for a batch of observations."""
-        outputs: Any = self._policy_net(env).apply(params["policy"], observation)
-        return Categorical(outputs) if isinstance(env.action_space, Discrete) else Normal(outputs, params["log_std"])
+    def seen(self, params: Any, observation: Any) -> Any:
+        """An observation as the networks are to see it."""
+        return standardized(params["moments"], observation) if self.normalize_observations else observation
 
-    def value(self, params: Any, observation: jax.Array) -> jax.Array:
-        """The value of a batch of observations."""
-        outputs: Any = self._value_net().apply(params["value"], observation)
+    def encode(self, env: Environment, params: Any, observation: Any) -> jax.Array:
+        """What the networks take of a batch of observations: plain vectors are that already."""
+        return self._features(env, params, observation)
+
+    def policy(self, env: Environment, params: Any, features: jax.Array) -> Categorical | MultiCategorical | Normal:
+        """The distribution over actions for a batch of encoded observations."""
+        outputs: Any = self._policy_net(env).apply(params["policy"], features)
+        space = env.action_space
+        if isinstance(space, Discrete):
+            return Categorical(outputs)
+        if isinstance(space, MultiDiscrete):
+            starts = list(itertools.accumulate(space.choices[:-1]))
+            return MultiCategorical(tuple(Categorical(part) for part in jnp.split(outputs, starts, axis=-1)))
+        assert isinstance(space, Box)
+        return Normal(outputs.reshape(*outputs.shape[:-1], *space.shape), params["log_std"])
+
+    def value(self, params: Any, features: jax.Array) -> jax.Array:
+        """The value of a batch of encoded observations."""
+        outputs: Any = self._value_net().apply(params["value"], features)
         return outputs[..., 0]
 
+    def _features(self, env: Environment, params: Any, observation: Any) -> Any:
+        return self._encoder(env).apply(params.get("encoder", {}), observation)
+
+    def _encoder(self, env: Environment) -> Encoder:
+        return Encoder(env.observation_space, self.compute)
+
     def _policy_net(self, env: Environment) -> MLP:
-        space = env.action_space
-        return MLP(self.hidden, space.n if isinstance(space, Discrete) else space.shape[0], 0.01, self.compute)
+        return MLP(self.hidden, _outputs(env.action_space), 0.01, self.compute)
 
     def _value_net(self) -> MLP:
         return MLP(self.hidden, 1, 1.0, self.compute)
+
+
+def _outputs(space: Space) -> int:
+    """How many numbers say a distribution over the space."""
+    if isinstance(space, Discrete):
+        return space.n
+    if isinstance(space, MultiDiscrete):
+        return sum(space.choices)
+    assert isinstance(space, Box)
+    return math.prod(space.shape)

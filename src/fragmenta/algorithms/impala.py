@@ -28,10 +28,11 @@ class IMPALA(ActorCritic):
 
     def iterate(self, env: Environment, state: State) -> tuple[State, dict[str, jax.Array]]:
         keys, act_keys = split_each(state.keys)
-        world, trajectory, log_prob = self.collect(env, state.learner.params, state.world, act_keys)
+        world, trajectory, log_prob = self.collect(env, self.params(state), state.world, act_keys)
+        normalizer, trajectory = self.normalized(state.normalizer, trajectory)
         learner, losses = self.learn(env, state.learner, trajectory, log_prob)
         finished = all_sum(jax.tree.map(jnp.sum, world.finished))
-        return State(world, learner, keys), {**finished._asdict(), **losses}
+        return State(world, learner, keys, normalizer), {**finished._asdict(), **losses}
 
     @stage
     def learn(
@@ -46,16 +47,22 @@ class IMPALA(ActorCritic):
         self, env: Environment, params: Any, trajectory: Transition, log_prob: jax.Array
     ) -> tuple[Any, dict[str, jax.Array]]:
         """The gradient of the loss on a trajectory that another policy may have acted."""
-        value = self.value(params, trajectory.observation)
-        following = next_values(lambda seen: self.value(params, seen), value, trajectory, env.shortest_cut)
-        log_ratio = self.policy(env, params, trajectory.observation).log_prob(trajectory.action) - log_prob
+
+        def value_of(observation: Any) -> jax.Array:
+            return self.value(params, self.encode(env, params, observation))
+
+        value = value_of(trajectory.observation)
+        following = next_values(value_of, value, trajectory, env.shortest_cut)
+        acting = self.policy(env, params, self.encode(env, params, trajectory.observation))
+        log_ratio = acting.log_prob(trajectory.action) - log_prob
         limits = self.clip_rho, self.clip_c
         target, advantage = v_trace(trajectory, value, following, log_ratio, self.gamma, self.trace_decay, *limits)
 
         def loss(params: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
-            policy = self.policy(env, params, trajectory.observation)
+            features = self.encode(env, params, trajectory.observation)
+            policy = self.policy(env, params, features)
             policy_loss = -jnp.mean(policy.log_prob(trajectory.action) * advantage)
-            value_loss = 0.5 * jnp.mean((self.value(params, trajectory.observation) - target) ** 2)
+            value_loss = 0.5 * jnp.mean((self.value(params, features) - target) ** 2)
             entropy = jnp.mean(policy.entropy())
             losses = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
             losses["ratio"] = jnp.mean(jnp.exp(log_ratio))

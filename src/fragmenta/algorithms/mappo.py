@@ -9,7 +9,7 @@ import optax
 
 from fragmenta.algorithms.actor_critic import Learner, clipped_adam
 from fragmenta.algorithms.base import Algorithm
-from fragmenta.envs import Discrete, Environment, TeamEnvironment, Transition, World
+from fragmenta.envs import Box, Discrete, Environment, TeamEnvironment, Transition, World
 from fragmenta.errors import ConfigError
 from fragmenta.nn import MLP
 from fragmenta.rl import Categorical, fold_each, generalized_advantage, keys_by_index, rows_of_minibatches, split_each
@@ -74,11 +74,14 @@ class MAPPO(Algorithm):
         return self.num_envs * self.horizon
 
     def validate(self, env: Environment) -> None:
-        """Besides sizes that fit, a team with discrete actions is needed."""
+        """Besides sizes that fit, a team that sees vectors and has discrete actions is needed."""
         super().validate(env)
         if not isinstance(env, TeamEnvironment) or not isinstance(env.action_space, Discrete):
             wrong = f"{type(env).__name__} is not a team with discrete actions"
             raise ConfigError(f"{wrong}: choose one such as jaxmarl:simple_spread, or another algorithm than MAPPO")
+        shown = env.observation_space
+        if not isinstance(shown, Box) or len(shown.shape) != 1:
+            raise ConfigError(f"MAPPO takes observations that are vectors, but {type(env).__name__} shows {shown}")
         if self.minibatches < 1 or self.horizon < 1 or self.horizon % self.minibatches:
             wrong = f"horizon {self.horizon} does not divide into {self.minibatches} minibatches"
             raise ConfigError(f"{wrong}: choose a horizon that is a multiple of minibatches")

@@ -1,7 +1,6 @@
 """Proximal policy optimization (Schulman et al., 2017), for discrete and continuous actions."""
 
 import dataclasses
-from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -18,7 +17,7 @@ from fragmenta.stage import all_mean, all_sum, stage
 class Sample(NamedTuple):
     """What the loss needs of a step."""
 
-    observation: jax.Array
+    observation: Any
     action: jax.Array
     log_prob: jax.Array
     advantage: jax.Array
@@ -50,25 +49,21 @@ class PPO(ActorCritic):
 
     def iterate(self, env: Environment, state: State) -> tuple[State, dict[str, jax.Array]]:
         keys, act_keys, learn_keys = split_each(state.keys, 3)
-        world, trajectory, log_prob = self.collect(env, state.learner.params, state.world, act_keys)
+        world, trajectory, log_prob = self.collect(env, self.params(state), state.world, act_keys)
+        normalizer, trajectory = self.normalized(state.normalizer, trajectory)
         learner, losses = self.learn(env, state.learner, trajectory, log_prob, learn_keys)
         finished = all_sum(jax.tree.map(jnp.sum, world.finished))
-        return State(world, learner, keys), {**finished._asdict(), **losses}
+        return State(world, learner, keys, normalizer), {**finished._asdict(), **losses}
 
     @stage
     def learn(
-        self, env: Environment, learner: Learner, trajectory: Transition, log_prob: jax.Array, keys: jax.Array
+        self, env: Environment, learner: Learner, trajectory: Transition, acted: Any, keys: jax.Array
     ) -> tuple[Learner, dict[str, jax.Array]]:
-        """Improve policy and value on one iteration's steps."""
-        value = self.value(learner.params, trajectory.observation)
-        next_value = next_values(partial(self.value, learner.params), value, trajectory, env.shortest_cut)
-        advantage = generalized_advantage(trajectory, value, next_value, self.gamma, self.gae_lambda)
-        samples = Sample(trajectory.observation, trajectory.action, log_prob, advantage, value)
+        """Improve policy and value on one iteration's steps, and what acting said of them."""
+        samples = self.samples(env, learner.params, trajectory, acted)
 
         def epoch(learner: Learner, index: jax.Array) -> tuple[Learner, dict[str, jax.Array]]:
-            return jax.lax.scan(
-                minibatch, learner, rows_of_minibatches(fold_each(keys, index), self.horizon, self.minibatches)
-            )
+            return jax.lax.scan(minibatch, learner, self.minibatch_rows(fold_each(keys, index)))
 
         def minibatch(learner: Learner, rows: jax.Array) -> tuple[Learner, dict[str, jax.Array]]:
             batch = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[rows], samples)
@@ -78,6 +73,25 @@ class PPO(ActorCritic):
         learner, losses = jax.lax.scan(epoch, learner, jnp.arange(self.epochs))
         return learner, jax.tree.map(jnp.mean, losses)
 
+    def samples(self, env: Environment, params: Any, trajectory: Transition, acted: Any) -> Sample:
+        """Steps with their advantages; `acted` is the log-probability of their actions."""
+
+        def value_of(observation: Any) -> jax.Array:
+            return self.value(params, self.encode(env, params, observation))
+
+        value = value_of(trajectory.observation)
+        next_value = next_values(value_of, value, trajectory, env.shortest_cut)
+        advantage = generalized_advantage(trajectory, value, next_value, self.gamma, self.gae_lambda)
+        return Sample(trajectory.observation, trajectory.action, acted, advantage, value)
+
+    def minibatch_rows(self, keys: jax.Array) -> jax.Array:
+        """Which steps make up each minibatch of an epoch."""
+        return rows_of_minibatches(keys, self.horizon, self.minibatches)
+
+    def minibatch_features(self, env: Environment, params: Any, batch: Sample) -> jax.Array:
+        """What the networks take of the steps of a minibatch."""
+        return self.encode(env, params, batch.observation)
+
     @stage
     def gradient(self, env: Environment, params: Any, batch: Sample) -> tuple[Any, dict[str, jax.Array]]:
         """The gradient of the loss on one minibatch."""
@@ -85,12 +99,13 @@ class PPO(ActorCritic):
         advantage = (batch.advantage - mean) / (jnp.sqrt(jnp.maximum(square - mean**2, 0.0)) + 1e-8)
 
         def loss(params: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
-            policy = self.policy(env, params, batch.observation)
+            features = self.minibatch_features(env, params, batch)
+            policy = self.policy(env, params, features)
             log_ratio = policy.log_prob(batch.action) - batch.log_prob
             ratio = jnp.exp(log_ratio)
             clipped = jnp.clip(ratio, 1 - self.clip, 1 + self.clip)
             policy_loss = -jnp.mean(jnp.minimum(ratio * advantage, clipped * advantage))
-            value, target = self.value(params, batch.observation), batch.advantage + batch.value
+            value, target = self.value(params, features), batch.advantage + batch.value
             error = (value - target) ** 2
             if self.clip_value:
                 near = batch.value + jnp.clip(value - batch.value, -self.clip, self.clip)

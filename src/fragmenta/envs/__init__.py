@@ -12,10 +12,12 @@ from fragmenta.envs.probes import (
     ProbeAction,
     ProbeConstant,
     ProbeDiscount,
+    ProbeMemory,
     ProbeObservation,
     ProbeTeam,
     ProbeTruncation,
 )
+from fragmenta.envs.stack import Stack
 from fragmenta.envs.team import TeamEnvironment
 from fragmenta.errors import ConfigError, unknown
 from fragmenta_host.catalogue import Spec
@@ -31,6 +33,7 @@ ENVIRONMENTS: dict[str, Callable[[], Environment]] = {
     "ProbeDiscount": ProbeDiscount,
     "ProbeAction": ProbeAction,
     "ProbeTruncation": ProbeTruncation,
+    "ProbeMemory": ProbeMemory,
     "ProbeTeam": ProbeTeam,
 }
 """The built-in ones, all of them in JAX."""
@@ -85,6 +88,7 @@ __all__ = [
     "HostEnvironment",
     "MultiDiscrete",
     "Space",
+    "Stack",
     "TeamEnvironment",
     "Transition",
     "World",

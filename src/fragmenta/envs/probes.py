@@ -1,7 +1,7 @@
 """Probe environments: so small that the right value is known, each failing for one kind of mistake only."""
 
 import dataclasses
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -31,10 +31,10 @@ class Probe(Environment):
     def action_space(self) -> Discrete:
         return Discrete(2)
 
-    def initial(self, key: jax.Array) -> ProbeState:
+    def initial(self, key: jax.Array) -> Any:
         return ProbeState(jnp.zeros(()))
 
-    def observe(self, state: ProbeState) -> jax.Array:
+    def observe(self, state: Any) -> jax.Array:
         return jnp.stack(state)
 
 
@@ -84,6 +84,36 @@ class ProbeTruncation(Probe):
 
     def advance(self, state: ProbeState, action: jax.Array, key: jax.Array) -> tuple[ProbeState, jax.Array, jax.Array]:
         return state, jnp.ones(()), jnp.zeros((), bool)
+
+
+class ProbeMemoryState(NamedTuple):
+    """Steps taken in this episode, and the sign that was shown at first."""
+
+    time: jax.Array
+    sign: jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class ProbeMemory(Probe):
+    """Shows -1 or 1 at first, then nothing; pays 1 for the last action if it is of that sign, else -1.
+
+    Value gamma^(steps left): what was shown is remembered, and only until the episode ends.
+    """
+
+    blanks: int = 3
+
+    def initial(self, key: jax.Array) -> ProbeMemoryState:
+        return ProbeMemoryState(jnp.zeros((), jnp.int32), _random_sign(key))
+
+    def observe(self, state: ProbeMemoryState) -> jax.Array:
+        return jnp.where(state.time == 0, state.sign, 0.0)[None]
+
+    def advance(
+        self, state: ProbeMemoryState, action: jax.Array, key: jax.Array
+    ) -> tuple[ProbeMemoryState, jax.Array, jax.Array]:
+        last = state.time == self.blanks
+        paid = jnp.where((action == 1) == (state.sign > 0), 1.0, -1.0)
+        return state._replace(time=state.time + 1), jnp.where(last, paid, 0.0), last
 
 
 class ProbeTeamState(NamedTuple):

@@ -1,0 +1,129 @@
+"""PPO with a memory (gated recurrent units), for environments that do not show everything at once."""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fragmenta.algorithms.actor_critic import State
+from fragmenta.algorithms.ppo import PPO, Sample
+from fragmenta.envs import Environment, Transition, World
+from fragmenta.errors import ConfigError
+from fragmenta.nn import Recurrent
+from fragmenta.rl import fold_each, rows_of_chunks, split_each
+from fragmenta.stage import all_sum, stage
+
+
+class Remembered(NamedTuple):
+    """An observation, and what is remembered of those before it in the episode."""
+
+    observation: Any
+    memory: jax.Array
+    ended: Any = ()
+    """In a sequence to learn from: whether the episode ended with the step, so that the next remembers nothing."""
+
+
+class Acted(NamedTuple):
+    """What learning needs to know of acting."""
+
+    log_prob: jax.Array
+    memory: jax.Array
+    """Before the step."""
+
+
+@dataclasses.dataclass(frozen=True)
+class RecurrentPPO(PPO):
+    """PPO whose networks take what they remember of an episode; learns on each environment's steps in order.
+
+    A pass cuts every environment's steps into as many chunks as there are minibatches; a chunk starts from the memory
+    that acting had there.
+    """
+
+    memory: int = 64
+    """Units of the memory."""
+
+    def validate(self, env: Environment) -> None:
+        super().validate(env)
+        if self.memory < 1:
+            raise ConfigError(f"memory is {self.memory}: it must be at least 1")
+
+    def init(self, env: Environment, key: jax.Array) -> State:
+        return super().init(env, key)._replace(memory=jnp.zeros((self.num_envs, self.memory)))
+
+    def iterate(self, env: Environment, state: State) -> tuple[State, dict[str, jax.Array]]:
+        keys, act_keys, learn_keys = split_each(state.keys, 3)
+        policy = self.acting(self.params(state))
+
+        def tick(carry: tuple[World, jax.Array], time: jax.Array) -> tuple[Any, tuple[Transition, Acted]]:
+            world, memory = carry
+            seen = Remembered(world.observation, memory)
+            action, (log_prob, after) = self.act(env, policy, seen, fold_each(act_keys, time))
+            world, transition = env.step(world, action)
+            after = _unless(transition.terminated | transition.truncated, after)
+            return (world, after), (transition, Acted(log_prob, memory))
+
+        start = state.world.clear_finished(), state.memory
+        (world, memory), (trajectory, acted) = jax.lax.scan(tick, start, jnp.arange(self.horizon))
+        normalizer, trajectory = self.normalized(state.normalizer, trajectory)
+        learner, losses = self.learn(env, state.learner, trajectory, acted, learn_keys)
+        finished = all_sum(jax.tree.map(jnp.sum, world.finished))
+        return State(world, learner, keys, normalizer, memory), {**finished._asdict(), **losses}
+
+    @stage
+    def act(self, env: Environment, params: Any, observation: Remembered, keys: jax.Array) -> tuple[Any, Any]:
+        """Draw an action for every observation; with its log-probability, what is remembered after it."""
+        seen = observation._replace(observation=self.seen(params, observation.observation))
+        memory = self.encode(env, params, seen)
+        policy = self.policy(env, params, memory)
+        action = policy.sample(keys)
+        return action, (policy.log_prob(action), memory)
+
+    def samples(self, env: Environment, params: Any, trajectory: Transition, acted: Acted) -> Sample:
+        """Steps with their advantages; the value after a step is that of what is remembered then."""
+        ended = trajectory.terminated | trajectory.truncated
+        seen = Remembered(trajectory.observation, acted.memory, ended)
+        following = Remembered(trajectory.next_observation, self.encode(env, params, seen), ended)
+        trajectory = trajectory._replace(observation=seen, next_observation=following)
+        return super().samples(env, params, trajectory, acted.log_prob)
+
+    def minibatch_rows(self, keys: jax.Array) -> jax.Array:
+        return rows_of_chunks(keys, self.horizon, self.minibatches)
+
+    def minibatch_features(self, env: Environment, params: Any, batch: Sample) -> jax.Array:
+        """What is remembered after every step of the chunks, each from the memory before its first."""
+        seen: Remembered = batch.observation
+        inputs = self._inputs(env, params, seen.observation)
+
+        def step(memory: jax.Array, x: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+            inputs, ended = x
+            memory = self._remember(params, memory, inputs)
+            return _unless(ended, memory), memory
+
+        return jax.lax.scan(step, seen.memory[0], (inputs, seen.ended))[1]
+
+    def encode(self, env: Environment, params: Any, observation: Remembered) -> jax.Array:
+        """What is remembered after an observation, which is all that the networks take."""
+        return self._remember(params, observation.memory, self._inputs(env, params, observation.observation))
+
+    def init_encoder(self, env: Environment, key: jax.Array, observation: Any) -> tuple[dict[str, Any], jax.Array]:
+        params, features = super().init_encoder(env, key, observation)
+        memory = jnp.zeros((*features.shape[:-1], self.memory))
+        params["memory"] = self._recurrent().init(jax.random.fold_in(key, 2), memory, features)
+        return params, memory
+
+    def _recurrent(self) -> Recurrent:
+        return Recurrent(self.memory, self.compute)
+
+    def _inputs(self, env: Environment, params: Any, observation: Any) -> Any:
+        """What of a step does not depend on the memory, for many steps at once."""
+        features = self._features(env, params, observation)
+        return self._recurrent().apply(params["memory"], features, method=Recurrent.inputs)
+
+    def _remember(self, params: Any, memory: jax.Array, inputs: jax.Array) -> Any:
+        return self._recurrent().apply(params["memory"], memory, inputs, method=Recurrent.step)
+
+
+def _unless(ended: jax.Array, memory: jax.Array) -> jax.Array:
+    """Nothing where an episode ended."""
+    return jnp.where(ended[:, None], 0.0, memory)

@@ -1,0 +1,65 @@
+"""Algorithms take what environments show and offer, or say in one line that they cannot."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import pytest
+
+import fragmenta
+from fragmenta import A2C, IMPALA, MAPPO, PPO, Box, ConfigError, Dict, Discrete, make
+from fragmenta.envs.probes import Probe, ProbeTeam
+from sights import BrightHalf, Medley
+
+
+def test_learns_from_pictures() -> None:
+    algorithm = PPO(num_envs=32, horizon=8, minibatches=2, epochs=2, hidden=(), total_steps=4_000)
+    result = fragmenta.train(algorithm, BrightHalf())
+    assert result.summary["return_mean"] > 0.9
+    assert set(result.params) == {"encoder", "policy", "value"}
+
+
+def test_learns_several_integers_from_a_dictionary() -> None:
+    algorithm = PPO(num_envs=32, horizon=8, minibatches=2, gamma=0.0, learning_rate=3e-3, hidden=(), total_steps=5_000)
+    result = fragmenta.train(algorithm, Medley())
+    assert result.summary["return_mean"] > 0.6 * Medley().max_steps
+
+
+@pytest.mark.parametrize("algorithm", [A2C, IMPALA])
+def test_other_algorithms_take_them_too(algorithm: Any) -> None:
+    sized, env = algorithm(num_envs=4, horizon=4, normalize_observations=True), Medley(continuous=True)
+    state, _ = jax.eval_shape(lambda key: sized.iterate(env, sized.init(env, key)), jax.random.key(0))
+    assert state.learner.params["log_std"].shape == (2, 1)
+    assert state.normalizer.observation["inner"]["grid"].mean.shape == (2, 2)
+
+
+@dataclasses.dataclass(frozen=True)
+class Odd(Probe):
+    """Offers whatever it is told to."""
+
+    offered: Any = None
+
+    @property
+    def action_space(self) -> Any:
+        return self.offered
+
+
+@pytest.mark.parametrize("space", [Dict((("a", Discrete(2)),)), Box(0, 9, (2,), "int32")])
+def test_actions_that_nobody_can_choose(space: Any) -> None:
+    with pytest.raises(ConfigError, match="PPO cannot choose from"):
+        fragmenta.trace(PPO(), Odd(offered=space))
+
+
+@dataclasses.dataclass(frozen=True)
+class Grids(ProbeTeam):
+    """Says that it shows grids."""
+
+    @property
+    def observation_space(self) -> Box:
+        return Box(-1, 1, (2, 2))
+
+
+def test_mappo_takes_vectors() -> None:
+    with pytest.raises(ConfigError, match="vectors, but Grids shows"):
+        fragmenta.trace(MAPPO(), Grids())
+    assert fragmenta.trace(MAPPO(), make("ProbeTeam"))

@@ -1,0 +1,63 @@
+"""Observations of every space become rows, and pictures the same row whichever way they lie."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fragmenta import Box, ConfigError, Dict, Discrete, MultiDiscrete
+from fragmenta.encoder import FEATURES, Encoder, check_observations, convolutions_for, has_pictures
+
+
+def rows(space, observation):
+    return Encoder(space).apply({}, observation)
+
+
+def test_vectors_stay_as_they_are() -> None:
+    x = jnp.ones((3, 2, 4))
+    assert rows(Box(-1, 1, (4,)), x) is x
+    jaxpr = jax.make_jaxpr(lambda x: rows(Box(-1, 1, (4,)), x))(x)
+    assert not jaxpr.eqns, "the path of today's vectors must cost nothing"
+
+
+def test_numbers_of_any_shape_and_type_become_floats_in_a_row() -> None:
+    x = jnp.arange(24, dtype=jnp.int32).reshape(2, 2, 3, 2)
+    found = rows(Box(0, 9, (3, 2), "int32"), x)
+    assert (found.shape, found.dtype) == ((2, 2, 6), jnp.float32)
+    np.testing.assert_array_equal(found, x.reshape(2, 2, 6))
+    assert rows(Box(0, 1, ()), jnp.ones((5,))).shape == (5, 1)
+
+
+def test_choices_become_one_hot_and_dictionaries_are_sorted_by_name() -> None:
+    space = Dict((("b", Discrete(3)), ("a", Dict((("y", MultiDiscrete((2, 3))), ("x", Box(-1, 1, ())))))))
+    observation = {"b": jnp.asarray([2, 0]), "a": {"y": jnp.asarray([[1, 2], [0, 1]]), "x": jnp.asarray([0.5, -0.5])}}
+    # a.x, a.y in two parts, b
+    expected = [[0.5, 0, 1, 0, 0, 1, 0, 0, 1], [-0.5, 1, 0, 0, 1, 0, 1, 0, 0]]
+    np.testing.assert_array_equal(rows(space, observation), expected)
+    assert not has_pictures(space)
+
+
+def test_a_picture_may_have_its_channels_first_last_or_in_frames() -> None:
+    pictures = np.random.default_rng(0).integers(0, 256, (5, 40, 38, 4)).astype(np.uint8)
+    last = Encoder(Box(0, 255, (40, 38, 4), "uint8"))
+    params = jax.jit(last.init)(jax.random.key(0), pictures)
+    expected = last.apply(params, pictures)
+    assert expected.shape == (5, FEATURES)
+    first = Encoder(Box(0, 255, (4, 40, 38), "uint8")).apply(params, np.moveaxis(pictures, -1, 1))
+    framed = pictures.reshape(5, 40, 38, 2, 2)
+    frames = Encoder(Box(0, 255, (2, 40, 38, 2), "uint8")).apply(params, np.moveaxis(framed, 3, 1))
+    np.testing.assert_allclose(first, expected, atol=1e-5)
+    np.testing.assert_allclose(frames, expected, atol=1e-5)
+    several = last.apply(params, pictures[None])
+    np.testing.assert_allclose(several[0], expected, atol=1e-5)
+    half = Encoder(Box(0, 255, (40, 38, 4), "uint8"), "bfloat16").apply(params, pictures)
+    assert half.dtype == jnp.float32
+    np.testing.assert_allclose(half, expected, atol=0.05)
+
+
+def test_layers_fit_the_picture_or_it_is_refused() -> None:
+    assert [layer.size for layer in convolutions_for((4, 84, 84))] == [8, 4, 3]
+    assert [layer.size for layer in convolutions_for((36, 36, 1))] == [8, 4, 3]
+    assert [layer.size for layer in convolutions_for((5, 5, 3))] == [3, 3]
+    with pytest.raises(ConfigError, match=r"4 x 9 are too small.*5 x 5 or more"):
+        check_observations(Dict((("eye", Box(0, 255, (4, 9, 1), "uint8")),)))

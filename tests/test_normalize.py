@@ -1,0 +1,84 @@
+"""Running statistics are those of all data seen, by however many replicas."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fragmenta
+from fragmenta import PPO, Box, ConfigError, Dict, Transition, make
+from fragmenta.normalize import Moments, add_observations, no_moments, running_returns, standardized
+from helpers import cpu_cluster, initial_state
+
+TIME, ENVS = 6, 4
+SIZES = {"num_envs": 8, "horizon": 16, "epochs": 1, "minibatches": 1, "hidden": (8,)}
+SMALL = PPO(normalize_observations=True, normalize_rewards=True, **SIZES)
+
+
+def test_moments_are_those_of_everything_seen() -> None:
+    draw = np.random.default_rng(0)
+    # Far from zero in the first batch already, so that squares of the numbers themselves would drown the spread.
+    batches = [draw.normal(5_000 + i, 1 + i, (TIME, ENVS, 3)).astype(np.float32) for i in range(20)]
+    moments = no_moments(Box(-1, 1, (3,)))
+    for batch in batches:
+        moments = moments.add(jnp.asarray(batch))
+    everything = np.concatenate(batches).reshape(-1, 3).astype(np.float64)
+    np.testing.assert_allclose(moments.number, len(everything))
+    np.testing.assert_allclose(moments.mean, everything.mean(axis=0), rtol=1e-6)
+    np.testing.assert_allclose(moments.std(), everything.std(axis=0), rtol=1e-3)
+
+
+def test_replicas_know_what_one_would() -> None:
+    x = jax.random.normal(jax.random.key(0), (TIME, ENVS, 3))
+    start = no_moments(Box(-1, 1, (3,)))
+    halves = jnp.stack(jnp.split(x, 2, axis=1))
+    found = jax.vmap(start.add, axis_name="envs")(halves)
+    for whole, replicas in zip(start.add(x), found, strict=True):
+        np.testing.assert_allclose(replicas, jnp.stack([whole, whole]), rtol=1e-5)
+
+
+def test_only_numbers_are_normalized_and_outliers_clipped() -> None:
+    space = Dict((("eye", Box(0, 255, (5, 5, 1), "uint8")), ("speed", Box(-1, 1, ()))))
+    seen = {"eye": jnp.full((2, 2, 5, 5, 1), 9, jnp.uint8), "speed": jnp.asarray([[1.0, 3.0], [1.0, 3.0]])}
+    nothing = no_moments(space)
+    np.testing.assert_array_equal(standardized(nothing, seen)["speed"], seen["speed"])
+    moments = add_observations(nothing, seen)
+    assert moments["eye"] is None
+    found = standardized(moments, {**seen, "speed": jnp.asarray([[1.0, 3.0], [2.0, 99.0]])})
+    assert found["eye"] is seen["eye"]
+    np.testing.assert_allclose(found["speed"], [[-1, 1], [0, 10]], rtol=1e-5, atol=1e-6)
+
+
+def test_running_returns_start_anew_with_each_episode() -> None:
+    ended = np.zeros((5, 1), bool)
+    ended[1] = True
+    reward = jnp.asarray([[1.0], [2.0], [3.0], [4.0], [5.0]])
+    trajectory = Transition((), (), reward, jnp.asarray(ended), jnp.zeros((5, 1), bool), ())  # pyright: ignore
+    last, returns = running_returns(jnp.asarray([8.0]), trajectory, 0.5)
+    np.testing.assert_allclose(returns[:, 0], [5, 4.5, 3, 5.5, 7.75])
+    np.testing.assert_allclose(last, [7.75])
+
+
+def test_learning_is_on_the_scale_of_acting() -> None:
+    """With one minibatch the ratio is 1, however much the iteration changed what is known."""
+    env = make("Pendulum-v1")
+    result = fragmenta.train(SMALL, env, total_steps=3 * 8 * 16)
+    assert len(result.metrics) == 3
+    assert all(abs(record["kl"]) < 1e-6 for record in result.metrics)
+    known = result.state.normalizer
+    assert float(known.observation.number) == float(known.reward.number) == 3 * 8 * 16
+    assert isinstance(result.params["moments"], Moments), "who acts with them needs no more than the observation"
+    action, _ = SMALL.act(env, result.params, result.state.world.observation, result.state.keys)
+    assert action.shape == (8, 1)
+
+
+def test_without_the_flags_the_state_is_what_it_was() -> None:
+    state = initial_state(PPO(), make("CartPole-v1"))
+    assert not jax.tree.leaves(state.normalizer)
+    assert not jax.tree.leaves(state.memory)
+
+
+def test_asynchronous_actors_cannot_share_running_returns() -> None:
+    algorithm = fragmenta.IMPALA(num_envs=8, horizon=8, hidden=(8,), normalize_rewards=True)
+    with pytest.raises(ConfigError, match=r"keeps 'normalizer\.running_return' for all environments"):
+        fragmenta.train(algorithm, "CartPole-v1", policy="single_learner_async", cluster=cpu_cluster(3, 2))
