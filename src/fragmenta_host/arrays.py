@@ -23,17 +23,19 @@ class Description:
     action: Space
     agents: int | None = None
     max_steps: int | None = None
+    clips_rewards: bool = False
+    """Learners see rewards between -1 and 1; episodes are counted by the rewards as they are."""
 
     def to_json(self) -> dict[str, Any]:
         """As plain lists and dictionaries."""
         spaces = {"observation": to_json(self.observation), "action": to_json(self.action)}
-        return {**spaces, "agents": self.agents, "max_steps": self.max_steps}
+        return {**spaces, "agents": self.agents, "max_steps": self.max_steps, "clips_rewards": self.clips_rewards}
 
     @staticmethod
     def from_json(found: dict[str, Any]) -> "Description":
         """The inverse of `to_json`."""
         spaces = from_json(found["observation"]), from_json(found["action"])
-        return Description(*spaces, found["agents"], found["max_steps"])
+        return Description(*spaces, found["agents"], found["max_steps"], found["clips_rewards"])
 
     @property
     def observation_leaves(self) -> list[tuple[str, tuple[int, ...], str]]:

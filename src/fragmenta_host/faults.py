@@ -1,12 +1,22 @@
 """What can go wrong with an environment, in one line that says where."""
 
 import dataclasses
+import difflib
 import traceback
+from collections.abc import Iterable
 from typing import Any
 
 
 class UnusableError(ValueError):
     """The environment that was asked for cannot be had: a wrong name, a missing package, an unknown kind of space."""
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> UnusableError:
+    """The error for a name that is not among many known ones, with the nearest that are."""
+    near = difflib.get_close_matches(name, list(known), n=3, cutoff=0.4)
+    suggestion = f": did you mean '{near[0]}'? " if near else ""
+    others = f"near are {', '.join(near)}" if len(near) > 1 else ""
+    return UnusableError(f"unknown {kind} '{name}'{suggestion}{others}".strip())
 
 
 @dataclasses.dataclass(frozen=True)

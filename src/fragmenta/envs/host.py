@@ -107,6 +107,7 @@ class HostEnvironment(Environment):
         done = found.terminated | found.truncated
         reward = found.reward if found.reward.ndim == 1 else found.reward.mean(axis=1)
         length, total = np.asarray(length) + 1, np.asarray(total) + reward
+        shown = np.clip(found.reward, -1, 1) if self.pool.description.clips_rewards else found.reward
         if done.any():
             finished = Finished(
                 np.asarray(finished[0]) + done,
@@ -120,7 +121,7 @@ class HostEnvironment(Environment):
             found.alive if team else (),
             assemble(space, iter(found.next_observation)),
             found.next_alive if team else (),
-            found.reward,
+            shown,
             found.terminated,
             found.truncated,
             length,

@@ -1,0 +1,62 @@
+"""Gymnasium's spaces, which other packages use as well: as plain data, and what goes in and out of them as arrays."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from fragmenta_host.faults import UnusableError
+from fragmenta_host.spaces import Box, Dict, Discrete, MultiDiscrete, Space
+
+
+def convert(space: spaces.Space) -> Space:
+    """A space of Gymnasium's as plain data."""
+    if isinstance(space, spaces.Box):
+        kind = "float32" if space.dtype.kind == "f" else "uint8" if space.dtype == np.uint8 else "int32"
+        return Box(float(np.min(space.low)), float(np.max(space.high)), tuple(space.shape), kind)
+    if isinstance(space, spaces.Discrete):
+        return Discrete(int(space.n))
+    if isinstance(space, spaces.MultiDiscrete):
+        return MultiDiscrete(tuple(int(n) for n in space.nvec.ravel()))
+    if isinstance(space, spaces.MultiBinary):
+        return Box(0.0, 1.0, tuple(space.shape), "int32")
+    if isinstance(space, spaces.Dict):
+        return Dict(tuple((name, convert(part)) for name, part in space.spaces.items()))
+    if isinstance(space, spaces.Tuple):
+        return Dict(tuple((str(i), convert(part)) for i, part in enumerate(space.spaces)))
+    raise UnusableError(f"space {space} has no array of fixed shape: wrap the environment so that it has")
+
+
+def action_space(space: spaces.Space) -> Space:
+    """A space of actions as plain data; it must be of one part."""
+    if isinstance(space, spaces.MultiBinary):
+        return MultiDiscrete((2,) * int(np.prod(space.shape)))
+    if isinstance(space, (spaces.Dict, spaces.Tuple)):
+        raise UnusableError(f"action space {space} is of several parts: wrap the environment so that it takes one")
+    return convert(space)
+
+
+def flattener(space: spaces.Space) -> Callable[[Any], list[Any]]:
+    """From an observation to the list of its arrays, in the order of the description."""
+    if isinstance(space, (spaces.Dict, spaces.Tuple)):
+        named = dict(space.spaces) if isinstance(space, spaces.Dict) else dict(enumerate(space.spaces))
+        inner = [(key, flattener(named[key])) for key in sorted(named, key=str)]
+        return lambda value: [leaf for key, flat in inner for leaf in flat(value[key])]
+    if isinstance(space, spaces.Discrete) and space.start != 0:
+        return lambda value: [value - space.start]
+    if isinstance(space, spaces.MultiDiscrete):
+        return lambda value: [np.ravel(value - space.start)]
+    return lambda value: [value]
+
+
+def action_maker(space: spaces.Space) -> Callable[[np.ndarray], Any]:
+    """From rows of actions to what the environment takes, for all rows at once; boxes are clipped to their bounds."""
+    if isinstance(space, spaces.Discrete):
+        return lambda rows: (rows + int(space.start)).tolist()
+    if isinstance(space, spaces.MultiDiscrete):
+        return lambda rows: (rows.reshape(len(rows), *space.shape) + space.start).astype(space.dtype)
+    if isinstance(space, spaces.MultiBinary):
+        return lambda rows: rows.reshape(len(rows), *space.shape).astype(space.dtype)
+    assert isinstance(space, spaces.Box)
+    return lambda rows: np.clip(rows, space.low, space.high).astype(space.dtype, copy=False)
