@@ -23,11 +23,15 @@ class EnvPool:
 
     @staticmethod
     def describe(name: str, arguments: dict[str, Any], stack: int) -> Description:
-        """What the task shows and takes, without making it. With `reward_clip`, learners see rewards of -1, 0 and 1."""
+        """What the task shows and takes. Where it has `reward_clip`, as Atari games do, that concerns learners only.
+
+        They see clipped rewards unless it is false; episodes are counted by the game's own score in any case.
+        """
         if name not in (known := envpool.list_all_envs()):
             raise unknown("envpool environment", name, known)
         try:
-            spec: Any = envpool.make_spec(name, num_envs=1, **_arguments(name, arguments, stack))
+            own = {"num_envs": 1, "num_threads": 1, "seed": 0}  # so that arguments of these names are refused
+            spec: Any = envpool.make_spec(name, **own, **_arguments(name, arguments, stack))
             observation, action = _spaces(spec)
             shown, taken = convert(observation), action_space(action)
         except UnusableError:
@@ -36,8 +40,8 @@ class EnvPool:
             raise UnusableError(f"cannot make envpool:{name}: {error}".splitlines()[0]) from error
         if spec.config.max_num_players > 1:
             raise UnusableError(f"envpool:{name} has {spec.config.max_num_players} players: choose one with one")
-        limit, clipped = getattr(spec.config, "max_episode_steps", None), bool(arguments.get("reward_clip"))
-        return Description(shown, taken, None, limit, clipped)
+        clipped = hasattr(spec.config, "reward_clip") and bool(arguments.get("reward_clip", True))
+        return Description(shown, taken, None, getattr(spec.config, "max_episode_steps", None), clipped)
 
     def __init__(self, name: str, arguments: dict[str, Any], stack: int, seeds: np.ndarray, threads: int) -> None:
         self._env: Any = envpool.make(
@@ -85,10 +89,11 @@ class EnvPool:
 
 
 def _arguments(name: str, arguments: dict[str, Any], stack: int) -> dict[str, Any]:
-    """Those of EnvPool's own: rewards are not clipped there, because episodes are counted by what they really gave."""
-    found = {key: value for key, value in arguments.items() if key != "reward_clip"}
+    """What EnvPool is given: rewards as they are, and the stack by the name that the task has for it."""
+    known, found = envpool.make_spec(name).config._fields, dict(arguments)
+    if "reward_clip" in known:
+        found["reward_clip"] = False
     if stack > 1:
-        known = envpool.make_spec(name).config._fields
         key = next((key for key in ("stack_num", "frame_stack") if key in known), None)
         if key is None:
             raise UnusableError(f"envpool:{name} cannot stack observations: leave out stack")

@@ -72,9 +72,9 @@ class ActorCritic(Algorithm):
             raise ConfigError(f"horizon is {self.horizon}: it must be at least 1")
         if self.compute not in ("float32", "bfloat16"):
             raise ConfigError(f"compute is '{self.compute}': choose float32 or bfloat16")
-        if env.num_agents > 1:
+        if env.team_size is not None:
             raise ConfigError(
-                f"{type(self).__name__} trains one agent, but {type(env).__name__} has {env.num_agents}: use mappo"
+                f"{type(self).__name__} trains one agent, but {type(env).__name__} has {env.team_size}: use mappo"
             )
         if isinstance(env.action_space, Dict) or (
             isinstance(env.action_space, Box) and not env.action_space.dtype.startswith("float")

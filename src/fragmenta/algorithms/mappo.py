@@ -9,7 +9,7 @@ import optax
 
 from fragmenta.algorithms.actor_critic import Learner, clipped_adam
 from fragmenta.algorithms.base import Algorithm
-from fragmenta.envs import Box, Discrete, Environment, TeamEnvironment, Transition, World
+from fragmenta.envs import Box, Discrete, Environment, Transition, World
 from fragmenta.errors import ConfigError
 from fragmenta.nn import MLP
 from fragmenta.rl import Categorical, fold_each, generalized_advantage, keys_by_index, rows_of_minibatches, split_each
@@ -76,19 +76,21 @@ class MAPPO(Algorithm):
     def validate(self, env: Environment) -> None:
         """Besides sizes that fit, a team that sees vectors and has discrete actions is needed."""
         super().validate(env)
-        if not isinstance(env, TeamEnvironment) or not isinstance(env.action_space, Discrete):
+        if env.team_size is None or not isinstance(env.action_space, Discrete):
             wrong = f"{type(env).__name__} is not a team with discrete actions"
             raise ConfigError(f"{wrong}: choose one such as jaxmarl:simple_spread, or another algorithm than MAPPO")
-        shown = env.observation_space
-        if not isinstance(shown, Box) or len(shown.shape) != 1:
-            raise ConfigError(f"MAPPO takes observations that are vectors, but {type(env).__name__} shows {shown}")
+        seen = env.observation_space
+        if not isinstance(seen, Box) or len(seen.shape) != 1:
+            wrong = f"an agent of {type(env).__name__} sees {seen}, not one row of numbers"
+            raise ConfigError(f"{wrong}: wrap the environment so that it does, for example in supersuit:flatten_v0")
         if self.minibatches < 1 or self.horizon < 1 or self.horizon % self.minibatches:
             wrong = f"horizon {self.horizon} does not divide into {self.minibatches} minibatches"
             raise ConfigError(f"{wrong}: choose a horizon that is a multiple of minibatches")
 
     def init(self, env: Environment, key: jax.Array) -> State:
         """Fresh environments and networks; the value function's input has room for all agents."""
-        assert isinstance(env, TeamEnvironment)
+        assert env.team_size is not None
+        everybody = env.team_size
         world_key, train_key, params_key = jax.random.split(key, 3)
         world = env.reset(keys_by_index(world_key, self.num_envs))
         agent, size = jnp.arange(env.num_agents), world.observation.shape[-1]
@@ -96,7 +98,7 @@ class MAPPO(Algorithm):
         def networks(key: jax.Array) -> Learner:
             policy_key, value_key = jax.random.split(key)
             params = {"policy": self._policy_net(env).init(policy_key, jnp.zeros((1, size)))}
-            params["value"] = MLP(self.hidden, 1, 1.0).init(value_key, jnp.zeros((1, size * (1 + env.agents))))
+            params["value"] = MLP(self.hidden, 1, 1.0).init(value_key, jnp.zeros((1, size * (1 + everybody))))
             return Learner(params, self._optimizer().init(params))
 
         agent_keys = jax.vmap(jax.random.fold_in, (None, 0))(params_key, agent)

@@ -82,6 +82,11 @@ class Environment:
         """How many agents act at once."""
         return 1
 
+    @property
+    def team_size(self) -> int | None:
+        """How many agents there are in all, where arrays have an axis of agents; None where they have none."""
+        return None
+
     def with_agents(self, count: int) -> "Environment":
         """The same environment as a fragment sees it that holds only `count` of the agents; for tracing only."""
         assert count == 1

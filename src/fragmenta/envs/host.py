@@ -40,10 +40,14 @@ class HostEnvironment(Environment):
 
     @property
     def num_agents(self) -> int:
-        return self.seen or self.pool.description.agents or 1
+        return self.seen or self.team_size or 1
+
+    @property
+    def team_size(self) -> int | None:
+        return self.pool.description.agents
 
     def with_agents(self, count: int) -> "HostEnvironment":
-        return dataclasses.replace(self, seen=None if count == (self.pool.description.agents or 1) else count)
+        return dataclasses.replace(self, seen=None if count == (self.team_size or 1) else count)
 
     @property
     def observation_space(self) -> Space:
@@ -130,7 +134,7 @@ class HostEnvironment(Environment):
         )
 
     def _team(self) -> tuple[int, ...]:
-        return () if self.pool.description.agents is None else (self.num_agents,)
+        return () if self.team_size is None else (self.num_agents,)
 
     def _observed(self, count: int) -> Any:
         shapes = (

@@ -26,6 +26,10 @@ class TeamEnvironment(Environment):
     def num_agents(self) -> int:
         return self.agents if self.seen is None else self.seen
 
+    @property
+    def team_size(self) -> int:
+        return self.agents
+
     def with_agents(self, count: int) -> "TeamEnvironment":
         return dataclasses.replace(self, seen=None if count == self.agents else count)
 

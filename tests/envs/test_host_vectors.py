@@ -1,0 +1,239 @@
+"""Packages that step many environments at once: no reset row goes out, last observations do, seeds go by index."""
+
+import sys
+import types
+from typing import Any
+
+import ale_py
+import envpool
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
+
+import fragmenta
+from fragmenta import PPO
+from fragmenta.envs import host
+from fragmenta.rl import keys_by_index
+from fragmenta_host.catalogue import Spec
+from fragmenta_host.faults import UnusableError
+from fragmenta_host.pool import Pool, Stepped
+from helpers import assert_same, cpu_cluster
+
+BREAKOUT = ("ale", "breakout")
+CARTPOLE = ("envpool", "CartPole-v1")
+SEEDS = np.asarray([5, 900, 2**31 - 1, 17])
+
+
+def steps(spec: Spec, actions: np.ndarray, seeds: np.ndarray = SEEDS, parts: int = 1) -> tuple[Any, list[Stepped]]:
+    """The first observations, and what one step after the other led to; lanes take their parts in turn."""
+    pool = Pool(spec)
+    pool.open(parts)
+    first, _ = pool.reset(seeds)
+    size, found = len(seeds) // parts, []
+    for action in actions:
+        lanes = [pool.step(low, action[low : low + size]) for low in range(0, len(seeds), size)]
+        found.append(jax.tree.map(lambda *rows: np.concatenate(rows), *lanes))
+    pool.close()
+    return first, found
+
+
+def random_actions(choices: int, count: int, num_envs: int = len(SEEDS)) -> np.ndarray:
+    return np.random.default_rng(0).integers(0, choices, (count, num_envs)).astype(np.int32)
+
+
+def test_envpool_goes_without_the_rows_of_its_resets() -> None:
+    actions = random_actions(2, 120)
+    limit = {"max_episode_steps": 30}
+    first, found = steps(Spec(*CARTPOLE, limit), actions)
+    # By hand, one environment at a time: after an episode's end one more step, whose action counts for nothing.
+    for i, seed in enumerate(SEEDS):
+        env = envpool.make("CartPole-v1", "gymnasium", num_envs=1, seed=[int(seed)], **limit)
+        observation = env.reset()[0]
+        np.testing.assert_array_equal(first[0][i], observation[0])
+        ends = {"terminated": 0, "truncated": 0}
+        for action, step in zip(actions[:, i], found, strict=True):
+            observation, reward, terminated, truncated, _ = env.step(np.asarray([action]))
+            np.testing.assert_array_equal(step.next_observation[0][i], observation[0])
+            assert (step.reward[i], step.terminated[i], step.truncated[i]) == (reward[0], terminated[0], truncated[0])
+            assert step.reward[i] == 1.0, "the row of a reset would say 0"
+            if terminated[0] or truncated[0]:
+                ends["terminated" if terminated[0] else "truncated"] += 1
+                observation = env.step(np.asarray([0]))[0]
+            np.testing.assert_array_equal(step.observation[0][i], observation[0])
+        assert ends["terminated"] > 1
+        assert ends["truncated"] > 0
+
+
+@pytest.mark.parametrize(
+    ("spec", "choices", "count"),
+    [
+        (Spec(*CARTPOLE), 2, 60),
+        (Spec(*BREAKOUT, {"noop_max": 30}), 4, 250),
+        (Spec("envpool", "Breakout-v5"), 4, 250),
+    ],
+    ids=str,
+)
+def test_an_environment_depends_on_its_own_seed_only(spec: Spec, choices: int, count: int) -> None:
+    actions = random_actions(choices, count)
+    first, whole = steps(spec, actions)
+    split_first, split = steps(spec, actions, parts=2)
+    alone_first, alone = steps(spec, actions[:, 2:], SEEDS[2:])
+    np.testing.assert_array_equal(first[0], split_first[0])
+    np.testing.assert_array_equal(first[0][2:], alone_first[0])
+    for a, b, c in zip(whole, split, alone, strict=True):
+        jax.tree.map(np.testing.assert_array_equal, a, b)
+        jax.tree.map(lambda x, y: np.testing.assert_array_equal(x[2:], y), a, c)
+    assert sum(step.terminated.sum() for step in whole) > 2, "no reset happened: the test saw too little"
+    assert (first[0][0] != first[0][1]).any() or spec.package != "envpool"
+
+
+def test_actions_are_clipped_and_observations_are_single_precision() -> None:
+    spec = Spec("envpool", "HalfCheetah-v4")
+    wild = np.full((5, 4, 6), 7.0, np.float32)
+    _, far = steps(spec, wild)
+    _, edge = steps(spec, np.ones_like(wild))
+    assert far[-1].next_observation[0].dtype == np.float32
+    for a, b in zip(far, edge, strict=True):
+        np.testing.assert_array_equal(a.reward, b.reward)
+
+
+def test_envpool_stacks_by_the_name_that_the_task_has_for_it() -> None:
+    assert Pool(Spec("envpool", "Pong-v5", stack=2)).description.observation.shape == (2, 84, 84)
+    assert Pool(Spec("envpool", "HalfCheetah-v4", stack=3)).description.observation.shape == (3, 17)
+    with pytest.raises(UnusableError, match="cannot stack"):
+        Pool(Spec(*CARTPOLE, stack=2))
+
+
+def area_resize(image: np.ndarray, size: tuple[int, int], interpolation: int) -> np.ndarray:
+    """What cv2.resize does with INTER_AREA: every new pixel is the mean of what it covers."""
+
+    def weights(old: int, new: int) -> np.ndarray:
+        edges = np.arange(new + 1) * old / new
+        covered = np.minimum(edges[1:, None], np.arange(old) + 1) - np.maximum(edges[:-1, None], np.arange(old))
+        return np.clip(covered, 0, None) * new / old
+
+    exact = weights(image.shape[0], size[1]) @ image.astype(np.float64) @ weights(image.shape[1], size[0]).T
+    return np.rint(exact).astype(np.uint8)
+
+
+@pytest.mark.parametrize(("game", "name"), [("pong", "ALE/Pong-v5"), ("breakout", "ALE/Breakout-v5")])
+def test_frames_are_those_of_gymnasiums_preprocessing(game: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bit by bit where OpenCV is installed; a mean that is exactly between two numbers may be rounded either way."""
+    try:
+        import cv2  # pyright: ignore[reportMissingImports]  # noqa: F401
+
+        allowed = 0
+    except ImportError:
+        stand_in = types.ModuleType("cv2")
+        stand_in.__dict__.update(resize=area_resize, INTER_AREA=3)
+        monkeypatch.setitem(sys.modules, "cv2", stand_in)
+        allowed = 1
+    gymnasium.register_envs(ale_py)
+    plain = gymnasium.make(name, frameskip=1, repeat_action_probability=0.0, disable_env_checker=True)
+    expected = FrameStackObservation(AtariPreprocessing(plain, noop_max=0, frame_skip=4), 4, padding_type="zero")
+    actions = random_actions(plain.action_space.n, 550, 1)
+    first, found = steps(Spec("ale", game, {"noop_max": 0, "use_fire_reset": False}), actions, SEEDS[:1])
+    largest = 0
+
+    def compare(a: np.ndarray, b: np.ndarray) -> None:
+        nonlocal largest
+        largest = max(largest, int(np.abs(a.astype(int) - b.astype(int)).max()))
+
+    observation, _ = expected.reset(seed=int(SEEDS[0]))
+    compare(observation, first[0][0])
+    ends, lit = 0, 0
+    for action, step in zip(actions[:, 0], found, strict=True):
+        observation, reward, terminated, truncated, _ = expected.step(action)
+        assert (reward, terminated, truncated) == (step.reward[0], step.terminated[0], step.truncated[0])
+        compare(observation, step.next_observation[0][0])
+        if terminated or truncated:
+            ends += 1
+            observation, _ = expected.reset()
+        compare(observation, step.observation[0][0])
+        lit += int(step.observation[0].max() > 100)
+    assert largest <= allowed
+    assert lit > 400
+    assert ends > 1 or game == "pong"
+    expected.close()
+
+
+def test_atari_time_limit_is_no_termination() -> None:
+    _, found = steps(Spec(*BREAKOUT, {"max_num_frames_per_episode": 80}), random_actions(4, 60))
+    cut = [(time, i) for time, step in enumerate(found) for i in np.flatnonzero(step.truncated)]
+    assert len(cut) >= 8
+    for time, i in cut:
+        step = found[time]
+        assert not step.terminated[i]
+        assert not step.observation[0][i][:3].any(), "a new game: only one frame of it yet"
+        assert step.next_observation[0][i][:3].any(), "the last of the old one"
+
+
+def test_atari_after_a_life_the_game_starts_anew_or_goes_on() -> None:
+    actions = random_actions(4, 120)
+    for argument, goes_on in (("episodic_life", False), ("life_loss_info", True)):
+        _, found = steps(Spec(*BREAKOUT, {argument: True}), actions)
+        ended = [(step, i) for step in found for i in np.flatnonzero(step.terminated)]
+        assert len(ended) > 8
+        same = [bool((step.observation[0][i] == step.next_observation[0][i]).all()) for step, i in ended]
+        # Of five lives the loss of the last ends the game in any case.
+        assert not any(same) if not goes_on else sum(same) > len(same) / 2
+
+
+def test_atari_names() -> None:
+    for name in ("ms_pacman", "MsPacman", "ALE/MsPacman-v5"):
+        assert Pool(Spec("ale", name)).description.observation.shape == (4, 84, 84)
+    assert Pool(Spec("ale", "pong", stack=2)).description.observation.shape == (2, 84, 84)
+
+
+def test_learners_see_clipped_rewards_and_episodes_count_the_score() -> None:
+    action = jnp.asarray(np.random.default_rng(1).integers(0, 9, (400, 2)), jnp.int32)
+    seen, totals = {}, {}
+    for clipping in (True, False):
+        env = host.make(Spec("ale", "ms_pacman", {"reward_clipping": clipping}))
+        with env.opened():
+            world, rewards = env.reset(keys_by_index(jax.random.key(0), 2)), []
+            for each in action:
+                world, transition = env.step(world, each)
+                rewards.append(np.asarray(transition.reward))
+        seen[clipping] = np.asarray(rewards)
+        totals[clipping] = np.asarray(world.finished.returns + world.episode_return)
+    assert seen[False].max() >= 10
+    np.testing.assert_array_equal(seen[True], np.clip(seen[False], -1, 1))
+    np.testing.assert_array_equal(totals[True], totals[False])
+    np.testing.assert_array_equal(totals[False], seen[False].sum(axis=0))
+    for clipped, spec in ((True, Spec("envpool", "Pong-v5")), (False, Spec("envpool", "Pong-v5", {"reward_clip": False}))):
+        assert Pool(spec).description.clips_rewards == clipped
+
+
+@pytest.mark.parametrize(
+    ("spec", "what"),
+    [
+        (Spec("envpool", "Pongg-v5"), "unknown envpool environment 'Pongg-v5': did you mean 'Pong-v5'?"),
+        (Spec(*CARTPOLE, {"frame_skipp": 2}), "cannot make envpool:CartPole-v1: .*frame_skipp"),
+        (Spec(*CARTPOLE, {"seed": 2}), "cannot make envpool:CartPole-v1: .*seed"),
+        (Spec("ale", "pongg"), "unknown Atari game 'pongg': did you mean 'pong'?"),
+        (Spec("ale", "pong", {"frameskip": 0}), "cannot make ale:pong: Invalid frameskip"),
+        (Spec("ale", "pong", {"num_threads": 2}), "cannot make ale:pong: .*num_threads"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_had_is_one_line(spec: Spec, what: str) -> None:
+    with pytest.raises(UnusableError, match=what) as error:
+        Pool(spec)
+    assert "\n" not in str(error.value)
+
+
+def test_ppo_learns_the_same_with_one_replica_and_with_two() -> None:
+    algorithm = PPO(num_envs=8, horizon=16, epochs=2, total_steps=8 * 16 * 3, hidden=(8,))
+    found = {}
+    for replicas, devices in ((1, 1), (1, 2), (2, 3)):
+        cluster = cpu_cluster(devices, replicas)
+        result = fragmenta.train(algorithm, "envpool:CartPole-v1", policy="single_learner_coarse", cluster=cluster)
+        found[replicas, devices] = result
+        assert sum(record["episodes"] for record in result.metrics) > 5
+    assert_same(found[1, 1].params, found[1, 2].params, 1e-5)
+    assert_same(found[1, 1].params, found[2, 3].params, 1e-5)
+    assert [r["episodes"] for r in found[1, 1].metrics] == [r["episodes"] for r in found[2, 3].metrics]

@@ -1,0 +1,172 @@
+"""Teams of PettingZoo: agents vanish and keep their place, cut off is not terminated, and MAPPO trains them."""
+
+import sys
+import types
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fragmenta
+from fragmenta import MAPPO, PPO, Cluster, ConfigError, make
+from fragmenta.envs import host
+from fragmenta.envs.host import HostEnvironment
+from fragmenta.rl import keys_by_index
+from fragmenta_host.catalogue import Spec
+from fragmenta_host.faults import UnusableError
+from fragmenta_host.pettingzoo_envs import MOVED, PettingZooEnv
+from fragmenta_host.pool import PoolOptions
+from helpers import assert_same, cpu_cluster
+
+TEAM = "pettingzoo:vanishing_team"
+SMALL = MAPPO(num_envs=4, horizon=8, epochs=1, minibatches=2, hidden=(8,), total_steps=4 * 8 * 3)
+
+
+def team(mode: str = "serial", **arguments: Any) -> HostEnvironment:
+    return host.make(Spec("pettingzoo", "vanishing_team", arguments), PoolOptions(mode=mode))
+
+
+def rollout(env: HostEnvironment, num_envs: int, steps: int) -> tuple[list[Any], list[Any]]:
+    """Worlds and transitions; agent i does action i."""
+    action = jnp.tile(jnp.arange(env.num_agents, dtype=jnp.int32) % 3, (num_envs, 1))
+    worlds, transitions = [], []
+    with env.opened():
+        world = env.reset(keys_by_index(jax.random.key(0), num_envs))
+        for _ in range(steps):
+            worlds.append(world)
+            world, transition = env.step(world, action)
+            transitions.append(jax.device_get(transition))
+        worlds.append(world)
+    return jax.device_get(worlds), transitions
+
+
+def test_vanished_agents_keep_their_place_see_nothing_and_earn_nothing() -> None:
+    worlds, found = rollout(team(), 2, 7)
+    expected = np.asarray([[1, 1, 1], [1, 1, 1], [0, 1, 1], [0, 0, 1], [0, 0, 1], [1, 1, 1], [1, 1, 1]], bool)
+    for time, (world, transition) in enumerate(zip(worlds, found, strict=False)):
+        np.testing.assert_array_equal(world.alive, np.tile(expected[time], (2, 1)))
+        np.testing.assert_array_equal(transition.alive, world.alive)
+        np.testing.assert_array_equal(transition.observation, world.observation)
+        assert (world.observation[..., 1][world.alive] == time % 5).all()
+        np.testing.assert_array_equal(transition.reward, expected[time] * np.asarray([[0.0, 1.0, 2.0]] * 2))
+    assert (worlds[4].observation[:, :2] == 0).all(), "long gone: no observation at all"
+    # The first agent terminates at 2, the second at 3, the last is cut off at 5 and has a value still.
+    after = [transition.next_alive[0].tolist() for transition in found[:5]]
+    assert after == [[1, 1, 1], [0, 1, 1], [0, 0, 1], [0, 0, 1], [0, 0, 1]]
+    flags = [(bool(transition.terminated[0]), bool(transition.truncated[0])) for transition in found[:5]]
+    assert flags == [(False, False)] * 4 + [(False, True)]
+    assert worlds[-1].finished.episodes.tolist() == [1, 1]
+    np.testing.assert_allclose(worlds[-1].finished.returns, (2 * 0 + 3 * 1 + 5 * 2) / 3)
+
+
+def test_the_last_observation_is_from_before_the_reset() -> None:
+    worlds, found = rollout(team(), 2, 6)
+    last = found[4].next_observation[:, 2]
+    assert (last[:, :2] == [2, 5]).all(), "agent 2 at step 5"
+    assert (worlds[5].observation[..., 1] == 0).all(), "the world shows the next episode"
+    np.testing.assert_array_equal(found[3].next_observation, worlds[4].observation)
+
+
+@pytest.mark.parametrize(
+    ("leaves", "limit", "flags", "left"),
+    [
+        ((2, 2), 9, (True, False), [0, 0]),
+        ((1, 2), 9, (True, False), [0, 0]),
+        ((2, None), 2, (False, True), [0, 1]),  # terminated in the very step that cuts the other off
+        ((None, None), 2, (False, True), [1, 1]),
+        ((2, 2), 2, (True, False), [0, 0]),  # both at once: nobody was merely cut off
+    ],
+)
+def test_how_an_episode_ends(leaves: Any, limit: int, flags: tuple[bool, bool], left: list[int]) -> None:
+    _, found = rollout(team(leaves=leaves, limit=limit), 1, 2)
+    assert not found[0].terminated[0]
+    assert not found[0].truncated[0]
+    assert (bool(found[1].terminated[0]), bool(found[1].truncated[0])) == flags
+    assert found[1].next_alive[0].tolist() == left
+
+
+def test_processes_show_what_this_process_shows() -> None:
+    for a, b in zip(rollout(team(), 4, 7)[1], rollout(team("processes"), 4, 7)[1], strict=True):
+        jax.tree.map(np.testing.assert_array_equal, a, b)
+
+
+def train(policy: str, replicas: int, devices: int, env: str = TEAM, **more: Any) -> Any:
+    cluster: Cluster = cpu_cluster(devices, replicas)
+    result = fragmenta.train(SMALL, env, policy=policy, cluster=cluster, deadline=60.0, **more)
+    return result.params, result.metrics
+
+
+def test_mappo_learns_the_same_wherever_it_runs() -> None:
+    expected, metrics = train("single_learner_coarse", 1, 1)
+    assert sum(record["episodes"] for record in metrics) > 0, "no episode ended: the test saw too little"
+    for policy, replicas, devices in (("single_learner_coarse", 2, 3), ("environments", 1, 2), ("environments", 2, 2)):
+        found, found_metrics = train(policy, replicas, devices)
+        assert_same(expected, found, 1e-5)
+        for before, after in zip(metrics, found_metrics, strict=True):
+            assert before["episodes"] == after["episodes"]
+            assert before["return_mean"] == pytest.approx(after["return_mean"], rel=1e-6)
+
+
+def test_one_agent_is_a_team_too() -> None:
+    env = team(leaves=(None,))
+    assert (env.team_size, env.num_agents) == (1, 1)
+    with pytest.raises(ConfigError, match="use mappo"):
+        PPO().validate(env)
+    MAPPO().validate(env)
+    env.pool.close()
+
+
+def test_mappo_refuses_a_single_agent_of_the_host() -> None:
+    env = make("gymnasium:CartPole-v1")
+    with pytest.raises(ConfigError, match="not a team"):
+        MAPPO().validate(env)
+    env.pool.close()
+
+
+def module(**found: Any) -> types.ModuleType:
+    made = types.ModuleType("made_up")
+    made.__dict__.update(found)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "stack", "what"),
+    [
+        ("vanishing_team", {"odd": True}, 1, "different observation spaces: wrap it, for example in supersuit:pad_obs"),
+        ("vanishing_team", {}, 4, "leave out stack"),
+        ("no_such_module", {}, 1, "cannot load 'pettingzoo:no_such_module'"),
+        ("classic/no_such_game_v0", {}, 1, "cannot load 'pettingzoo:classic/no_such_game_v0'"),
+        ("made_up", {}, 1, "no parallel_env, so its agents take turns"),
+    ],
+)
+def test_what_cannot_be_had_is_one_line(
+    name: str, arguments: dict, stack: int, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "made_up", module())
+    with pytest.raises(UnusableError, match=what) as error:
+        PettingZooEnv("pettingzoo", name, arguments, [], stack)
+    assert "\n" not in str(error.value)
+
+
+def test_what_an_environment_needs_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pygame", None)
+    for loaded in [found for found in sys.modules if found.startswith("pettingzoo.classic")]:
+        monkeypatch.delitem(sys.modules, loaded)
+    with pytest.raises(UnusableError, match=r"needs pygame: pip install 'pettingzoo\[classic\]'"):
+        PettingZooEnv("pettingzoo", "classic/rps_v2", {}, [], 1)
+    monkeypatch.setitem(MOVED, "mpe", "no_such_package")
+    with pytest.raises(UnusableError, match="in a package of its own now: pip install no_such_package"):
+        PettingZooEnv("pettingzoo", "mpe/simple_spread_v3", {}, [], 1)
+
+
+def test_an_environment_that_pettingzoo_ships() -> None:
+    pytest.importorskip("pygame")
+    env = make("pettingzoo:classic/rps_v2")
+    assert isinstance(env, HostEnvironment)
+    assert (env.team_size, env.action_space.n) == (2, 3)
+    with env.opened():
+        world = env.reset(keys_by_index(jax.random.key(0), 3))
+        _, transition = env.step(world, jnp.asarray([[0, 1]] * 3, jnp.int32))
+        assert transition.reward.tolist() == [[-1.0, 1.0]] * 3, "paper beats rock"
