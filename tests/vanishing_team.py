@@ -7,7 +7,7 @@ import numpy as np
 from pettingzoo import ParallelEnv
 
 
-class parallel_env(ParallelEnv[str, np.ndarray, int]):  # noqa: N801
+class parallel_env(ParallelEnv[str, np.ndarray, int]):
     """Agent i shows its index, the step, and a number by chance; it earns the number of its action.
 
     `leaves` says when each agent terminates; `limit` cuts off whoever is left. An agent that acts

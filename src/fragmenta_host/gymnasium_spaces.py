@@ -40,7 +40,7 @@ def action_space(space: spaces.Space) -> Space:
 def flattener(space: spaces.Space) -> Callable[[Any], list[Any]]:
     """From an observation to the list of its arrays, in the order of the description."""
     if isinstance(space, (spaces.Dict, spaces.Tuple)):
-        named: dict[Any, Any] = dict(space.items() if isinstance(space, spaces.Dict) else enumerate(space))
+        named: dict[Any, Any] = dict(space.spaces if isinstance(space, spaces.Dict) else enumerate(space.spaces))
         inner = [(key, flattener(named[key])) for key in sorted(named, key=str)]
         return lambda value: [leaf for key, flat in inner for leaf in flat(value[key])]
     if isinstance(space, spaces.Discrete) and space.start != 0:

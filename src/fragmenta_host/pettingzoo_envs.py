@@ -1,4 +1,4 @@
-"""PettingZoo's environments, by its parallel API: agents that are gone keep their place, and a mask says who is there."""
+"""PettingZoo's environments, by its parallel API: agents that are gone keep their place, a mask says who is there."""
 
 import importlib
 from types import ModuleType

@@ -2,6 +2,7 @@
 
 import sys
 import types
+import warnings
 from typing import Any
 
 import ale_py
@@ -46,14 +47,17 @@ def random_actions(choices: int, count: int, num_envs: int = len(SEEDS)) -> np.n
 
 def test_envpool_goes_without_the_rows_of_its_resets() -> None:
     actions = random_actions(2, 120)
-    limit = {"max_episode_steps": 30}
+    limit = {"max_episode_steps": 20}
     first, found = steps(Spec(*CARTPOLE, limit), actions)
     # By hand, one environment at a time: after an episode's end one more step, whose action counts for nothing.
+    ends = {"terminated": 0, "truncated": 0}
     for i, seed in enumerate(SEEDS):
-        env = envpool.make("CartPole-v1", "gymnasium", num_envs=1, seed=[int(seed)], **limit)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of bounds that become float32
+            env = envpool.make("CartPole-v1", "gymnasium", num_envs=1, seed=[int(seed)], **limit)
+            assert env.observation_space.shape == (4,)
         observation = env.reset()[0]
         np.testing.assert_array_equal(first[0][i], observation[0])
-        ends = {"terminated": 0, "truncated": 0}
         for action, step in zip(actions[:, i], found, strict=True):
             observation, reward, terminated, truncated, _ = env.step(np.asarray([action]))
             np.testing.assert_array_equal(step.next_observation[0][i], observation[0])
@@ -63,16 +67,15 @@ def test_envpool_goes_without_the_rows_of_its_resets() -> None:
                 ends["terminated" if terminated[0] else "truncated"] += 1
                 observation = env.step(np.asarray([0]))[0]
             np.testing.assert_array_equal(step.observation[0][i], observation[0])
-        assert ends["terminated"] > 1
-        assert ends["truncated"] > 0
+    assert min(ends.values()) > 1, f"the test saw too little: {ends}"
 
 
 @pytest.mark.parametrize(
     ("spec", "choices", "count"),
     [
         (Spec(*CARTPOLE), 2, 60),
-        (Spec(*BREAKOUT, {"noop_max": 30}), 4, 250),
-        (Spec("envpool", "Breakout-v5"), 4, 250),
+        (Spec(*BREAKOUT, {"episodic_life": True}), 4, 80),
+        (Spec("envpool", "Breakout-v5", {"episodic_life": True}), 4, 80),
     ],
     ids=str,
 )
@@ -109,14 +112,10 @@ def test_envpool_stacks_by_the_name_that_the_task_has_for_it() -> None:
 
 def area_resize(image: np.ndarray, size: tuple[int, int], interpolation: int) -> np.ndarray:
     """What cv2.resize does with INTER_AREA: every new pixel is the mean of what it covers."""
-
-    def weights(old: int, new: int) -> np.ndarray:
-        edges = np.arange(new + 1) * old / new
-        covered = np.minimum(edges[1:, None], np.arange(old) + 1) - np.maximum(edges[:-1, None], np.arange(old))
-        return np.clip(covered, 0, None) * new / old
-
-    exact = weights(image.shape[0], size[1]) @ image.astype(np.float64) @ weights(image.shape[1], size[0]).T
-    return np.rint(exact).astype(np.uint8)
+    for axis, new in enumerate(reversed(size)):
+        divisible = np.repeat(image, new // np.gcd(new, image.shape[axis]), axis)
+        image = np.moveaxis(np.moveaxis(divisible, axis, 0).reshape(new, -1, image.shape[1 - axis]).mean(1), 0, axis)
+    return np.rint(image).astype(np.uint8)
 
 
 @pytest.mark.parametrize(("game", "name"), [("pong", "ALE/Pong-v5"), ("breakout", "ALE/Breakout-v5")])
@@ -189,7 +188,7 @@ def test_atari_names() -> None:
 
 
 def test_learners_see_clipped_rewards_and_episodes_count_the_score() -> None:
-    action = jnp.asarray(np.random.default_rng(1).integers(0, 9, (400, 2)), jnp.int32)
+    action = jnp.asarray(np.random.default_rng(1).integers(0, 9, (120, 2)), jnp.int32)
     seen, totals = {}, {}
     for clipping in (True, False):
         env = host.make(Spec("ale", "ms_pacman", {"reward_clipping": clipping}))
@@ -204,7 +203,10 @@ def test_learners_see_clipped_rewards_and_episodes_count_the_score() -> None:
     np.testing.assert_array_equal(seen[True], np.clip(seen[False], -1, 1))
     np.testing.assert_array_equal(totals[True], totals[False])
     np.testing.assert_array_equal(totals[False], seen[False].sum(axis=0))
-    for clipped, spec in ((True, Spec("envpool", "Pong-v5")), (False, Spec("envpool", "Pong-v5", {"reward_clip": False}))):
+    for clipped, spec in (
+        (True, Spec("envpool", "Pong-v5")),
+        (False, Spec("envpool", "Pong-v5", {"reward_clip": False})),
+    ):
         assert Pool(spec).description.clips_rewards == clipped
 
 

@@ -21,7 +21,7 @@ from fragmenta_host.pool import PoolOptions
 from helpers import assert_same, cpu_cluster
 
 TEAM = "pettingzoo:vanishing_team"
-SMALL = MAPPO(num_envs=4, horizon=8, epochs=1, minibatches=2, hidden=(8,), total_steps=4 * 8 * 3)
+SMALL = MAPPO(num_envs=6, horizon=8, epochs=1, minibatches=2, hidden=(8,), total_steps=6 * 8 * 2)
 
 
 def team(mode: str = "serial", **arguments: Any) -> HostEnvironment:
@@ -101,7 +101,8 @@ def train(policy: str, replicas: int, devices: int, env: str = TEAM, **more: Any
 def test_mappo_learns_the_same_wherever_it_runs() -> None:
     expected, metrics = train("single_learner_coarse", 1, 1)
     assert sum(record["episodes"] for record in metrics) > 0, "no episode ended: the test saw too little"
-    for policy, replicas, devices in (("single_learner_coarse", 2, 3), ("environments", 1, 2), ("environments", 2, 2)):
+    # With three replicas every agent has one of its own.
+    for policy, replicas, devices in (("single_learner_coarse", 2, 3), ("environments", 3, 3)):
         found, found_metrics = train(policy, replicas, devices)
         assert_same(expected, found, 1e-5)
         for before, after in zip(metrics, found_metrics, strict=True):
