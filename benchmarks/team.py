@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 import fragmenta
-from fragmenta.envs.jaxmarl import CATCH_REWARD, PUSHES, SimpleSpread, SimpleTag
+from fragmenta.envs.particles import CATCH_REWARD, PUSHES, SimpleSpread, SimpleTag
 from fragmenta.rl import fold_each, keys_by_index
 
 CASES = {

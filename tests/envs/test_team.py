@@ -11,7 +11,7 @@ import pytest
 
 import fragmenta
 from fragmenta import ConfigError, TeamEnvironment, Transition, World, make
-from fragmenta.envs.jaxmarl import CATCH_REWARD, PUSHES, ParticleTeam, SimpleSpread, SimpleTag
+from fragmenta.envs.particles import CATCH_REWARD, PUSHES, ParticleTeam, SimpleSpread, SimpleTag
 from fragmenta.envs.probes import ProbeTeam
 
 TEAMS = [SimpleSpread(), SimpleSpread(agents=5), SimpleTag(), SimpleTag(agents=2)]

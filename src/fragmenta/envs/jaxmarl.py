@@ -1,127 +1,110 @@
-"""Two particle worlds of JaxMARL as teams; its own reset is not used, because it loses the last observation."""
+"""Environments of JaxMARL as teams, where all agents have equal spaces; its own reset loses the last observation."""
 
-import contextlib
 import dataclasses
 import functools
-import io
-import sys
-from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from fragmenta.envs.packages import NO_LIMIT, action_space_of, fixed_types, load, plain, quiet, shown_by, space_of
+from fragmenta.envs.particles import SimpleSpread, SimpleTag
+from fragmenta.envs.spaces import Space
 from fragmenta.envs.team import TeamEnvironment
 from fragmenta.errors import ConfigError, unknown
-from fragmenta_host.spaces import Box, Discrete
 
-CATCH_REWARD = 10.0
-"""What every chaser gets per step and chaser in touch with the runner: an episode's return / 10 is its catches."""
-PUSHES = ((0.0, 0.0), (-1.0, 0.0), (1.0, 0.0), (0.0, -1.0), (0.0, 1.0))
-"""The direction into which each of the five actions accelerates."""
+PARTICLES = {"simple_spread": SimpleSpread, "simple_tag": SimpleTag}
+"""Our own variants of two of them: any number of agents, a runner that flees by a rule."""
+RESET_THEMSELVES = ("coin_game", "storm", "ant_", "halfcheetah_", "hopper_", "humanoid_", "walker2d_")
+"""What names begin with that start anew within a plain step, so that what was seen last is lost."""
+
+
+class Shown(NamedTuple):
+    """A state of JaxMARL, what each agent sees of it, and which of them take part."""
+
+    state: Any
+    observation: jax.Array
+    alive: jax.Array
 
 
 @dataclasses.dataclass(frozen=True)
-class ParticleTeam(TeamEnvironment):
-    """What the two share: 25 steps without an end of their own, five actions, agents that stay to the end."""
+class JaxMARLEnvironment(TeamEnvironment):
+    """One environment of JaxMARL as it makes it; its time limit is `max_steps`, which cuts an episode off."""
 
-    max_steps: int = 25
-    agents: int = dataclasses.field(default=3, kw_only=True)
-
-    def __post_init__(self) -> None:
-        self.original()  # so that a missing JaxMARL shows at once
+    name: str = dataclasses.field(kw_only=True)
 
     def original(self) -> Any:
-        """JaxMARL's environment, the same object for equal sizes."""
-        raise NotImplementedError
+        """JaxMARL's environment with our time limit, the same object for the same name and limit."""
+        return _build(self.name, self.max_steps)
 
     @property
-    def observation_space(self) -> Box:
-        """As large as the rows of `observe`; what JaxMARL itself says of simple_tag holds for three chasers only."""
-        rows = jax.eval_shape(lambda: self.observe(self.initial(jax.random.key(0))))
-        return Box(-float("inf"), float("inf"), rows.shape[1:])
+    def observation_space(self) -> Space:
+        rows = shown_by(self)
+        return space_of(jax.ShapeDtypeStruct(rows.shape[1:], rows.dtype))
 
     @property
-    def action_space(self) -> Discrete:
-        """Do nothing, or accelerate to the left, right, down or up."""
-        return Discrete(5)
+    def action_space(self) -> Space:
+        return action_space_of(self.original().action_space(self.original().agents[0]))
 
-    def initial(self, key: jax.Array) -> Any:
-        """Everything at a random place, at rest."""
-        return self.original().reset(key)[1]
+    def alive(self, state: Shown) -> jax.Array:
+        return state.alive
 
-    def observe(self, state: Any) -> jax.Array:
-        """JaxMARL's observations of the learning agents."""
-        return self._rows(self.original().get_obs(state))
+    def initial(self, key: jax.Array) -> Shown:
+        observations, state = self.original().reset(key)
+        return Shown(fixed_types(state), self._rows(observations), jnp.ones((self.agents,), bool))
 
-    def advance(self, state: Any, action: jax.Array, key: jax.Array) -> tuple[Any, jax.Array, jax.Array]:
-        """One plain step of JaxMARL, which never terminates."""
-        actions = dict(zip(self.original().agents, [*action, *self.scripted(state)], strict=True))
-        _, state, rewards, _, _ = self.original().step_env(key, state, actions)
-        return state, self._rows(rewards), jnp.zeros((), bool)
+    def observe(self, state: Shown) -> jax.Array:
+        return state.observation
 
-    def scripted(self, state: Any) -> list[jax.Array]:
-        """The actions of those that do not learn."""
-        return []
+    def advance(self, state: Shown, action: jax.Array, key: jax.Array) -> tuple[Shown, jax.Array, jax.Array]:
+        actions = dict(zip(self.original().agents, action, strict=True))
+        # JaxMARL ends an episode at its time limit as it does at a win: without a limit, only the win is left. Some
+        # environments show how much time is left, so what agents see is that of the limited one.
+        unlimited = _build(self.name, NO_LIMIT)
+        observations, following, rewards, dones, _ = unlimited.step_env(key, state.state, actions)
+        if _has_limit(self.original()):
+            observations = self.original().get_obs(following)
+        following = Shown(fixed_types(following, state.state), self._rows(observations), ~self._rows(dones))
+        return following, self._rows(rewards), dones["__all__"]
 
-    def _rows(self, by_name: dict[str, jax.Array]) -> jax.Array:
-        return jnp.stack([by_name[name] for name in self.original().agents[: self.agents]])  # learners come first
-
-
-@dataclasses.dataclass(frozen=True)
-class SimpleSpread(ParticleTeam):
-    """As many landmarks as agents: cover them all, and do not bump into each other."""
-
-    def original(self) -> Any:
-        """JaxMARL's simple_spread."""
-        return _build("SimpleSpreadMPE", num_agents=self.agents, num_landmarks=self.agents)
+    def _rows(self, by_name: dict[str, Any]) -> jax.Array:
+        return jnp.stack([plain(by_name[name]) for name in self.original().agents])
 
 
-@dataclasses.dataclass(frozen=True)
-class SimpleTag(ParticleTeam):
-    """Chasers learn to catch one faster runner, which flees by a fixed rule and stays in the arena."""
-
-    def original(self) -> Any:
-        """JaxMARL's simple_tag with one runner."""
-        return _build("SimpleTagMPE", num_adversaries=self.agents, num_good_agents=1)
-
-    def scripted(self, state: Any) -> list[jax.Array]:
-        """The runner takes the action that soon has it farthest from chasers, obstacles and the arena's edge."""
-        world, runner = self.original(), self.agents
-        pushed = (1 - world.damping) * state.p_vel[runner] + world.accel[runner] * world.dt * jnp.asarray(PUSHES)
-        speed = jnp.linalg.norm(pushed, axis=-1, keepdims=True)
-        ahead = state.p_pos[runner] + 0.4 * pushed * jnp.minimum(1.0, world.max_speed[runner] / (speed + 1e-6))
-        distance = jnp.linalg.norm(ahead[:, None] - (state.p_pos + 0.2 * state.p_vel), axis=-1) - world.rad
-        danger = jnp.exp(-distance / 0.2).at[:, runner].set(0.0)
-        outside = jnp.maximum(jnp.abs(ahead) - 0.9, 0.0)
-        return [jnp.argmin(danger.sum(axis=-1) + 10.0 * outside.sum(axis=-1))]
-
-
-def make(name: str) -> ParticleTeam:
-    """The particle world of that name."""
-    known = {"simple_spread": SimpleSpread, "simple_tag": SimpleTag}
+def make(name: str) -> TeamEnvironment:
+    """The environment that JaxMARL registers under that name, or one of the two particle worlds with short names."""
+    if name in PARTICLES:
+        return PARTICLES[name]()
+    registered = load("jaxmarl", "jaxmarl").registered_envs
+    known = [*PARTICLES, *(known_name for known_name in registered if not known_name.startswith(RESET_THEMSELVES))]
     if name not in known:
         raise unknown("environment", f"jaxmarl:{name}", [f"jaxmarl:{known_name}" for known_name in known])
-    return known[name]()
+    env = _build(name, None)
+    limit = env.max_steps if _has_limit(env) else NO_LIMIT
+    observations, _ = jax.eval_shape(env.reset, jax.random.key(0))
+    seen = {(observations[agent].shape, observations[agent].dtype) for agent in env.agents}
+    taken = {action_space_of(env.action_space(agent)) for agent in env.agents}
+    if len(seen) > 1 or len(taken) > 1:
+        raise ConfigError(f"jaxmarl:{name} has agents that see or do different things: only equal spaces can be a team")
+    return JaxMARLEnvironment(limit, name=name, agents=len(env.agents))
+
+
+def _has_limit(env: Any) -> bool:
+    return hasattr(env, "max_steps")
 
 
 @functools.cache
-def _build(name: str, **sizes: int) -> Any:
-    # JaxMARL is an extra, so it is imported here. It makes arrays, which must be constants even within a trace.
-    with jax.ensure_compile_time_eval(), _quiet_import():
+def _build(name: str, max_steps: int | None) -> Any:
+    """The environment with that time limit, where it has one, or as JaxMARL makes it."""
+    jaxmarl = load("jaxmarl", "jaxmarl")
+    with jax.ensure_compile_time_eval(), quiet():  # it makes arrays, which must be constants even within a trace
         try:
-            from jaxmarl.environments import mpe
-        except ImportError as error:
-            raise ConfigError("this environment needs JaxMARL: pip install 'fragmenta[jaxmarl]'") from error
-        return getattr(mpe, name)(**sizes)
-
-
-@contextlib.contextmanager
-def _quiet_import() -> Iterator[None]:
-    """Drop what JaxMARL prints, and put back the streams, which it points at the process's own."""
-    kept = sys.stdout, sys.stderr, sys.__stdout__
-    sys.stdout = sys.__stdout__ = io.StringIO()  # pyright: ignore[reportAttributeAccessIssue]
-    try:
-        yield
-    finally:
-        sys.stdout, sys.stderr, sys.__stdout__ = kept  # pyright: ignore[reportAttributeAccessIssue]
+            env = jaxmarl.make(name)
+        except (ImportError, TypeError, ValueError) as error:
+            raise ConfigError(f"JaxMARL cannot make {name} by its name alone: {error}") from error
+    if max_steps is not None and _has_limit(env):
+        owner = env
+        while "max_steps" not in vars(owner):
+            owner = owner._env  # one that plays the enemy passes everything on to the battle within
+        owner.max_steps = max_steps
+    return env

@@ -1,0 +1,74 @@
+"""Environments of brax: its bare ones, because its wrappers start every episode from the first state again."""
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from fragmenta.envs.base import Environment
+from fragmenta.envs.packages import fixed_types, load, plain, shown_by, space_of
+from fragmenta.envs.spaces import Box, Space
+from fragmenta.errors import unknown
+
+BACKENDS = ("generalized", "mjx", "positional", "spring")
+
+
+@dataclasses.dataclass(frozen=True)
+class StatefulEnvironment(Environment):
+    """An environment whose state carries observation, reward and `done`, and that never cuts an episode off itself."""
+
+    max_steps: int = 1_000
+    name: str = dataclasses.field(kw_only=True)
+
+    def original(self) -> Any:
+        """The package's own environment, the same object for the same name."""
+        raise NotImplementedError
+
+    @property
+    def observation_space(self) -> Space:
+        return space_of(shown_by(self))
+
+    @property
+    def action_space(self) -> Box:
+        return Box(-1.0, 1.0, (int(self.original().action_size),))
+
+    def initial(self, key: jax.Array) -> Any:
+        return fixed_types(self.original().reset(key))
+
+    def observe(self, state: Any) -> Any:
+        return plain(state.obs)
+
+    def advance(self, state: Any, action: jax.Array, key: jax.Array) -> tuple[Any, jax.Array, jax.Array]:
+        # Both packages train with squashed actions and charge for what lies outside; a Normal policy is not squashed.
+        state = fixed_types(self.original().step(state, jnp.clip(action, -1.0, 1.0)), state)
+        return state, state.reward, state.done.astype(bool)
+
+
+@dataclasses.dataclass(frozen=True)
+class BraxEnvironment(StatefulEnvironment):
+    """One environment of brax; it ends when the body falls, or is cut off after `max_steps`."""
+
+    backend: str = dataclasses.field(default="generalized", kw_only=True)
+
+    def original(self) -> Any:
+        return _build(self.name, self.backend)
+
+
+def make(name: str) -> BraxEnvironment:
+    """The environment of that name, on brax's default backend or on another: `ant`, `ant/spring`."""
+    known = load("brax.envs", "brax")._envs
+    name, slash, backend = name.partition("/")
+    if name not in known:
+        raise unknown("environment", f"brax:{name}", [f"brax:{known_name}" for known_name in known])
+    if slash and backend not in BACKENDS:
+        raise unknown("backend of brax", backend, BACKENDS)
+    return BraxEnvironment(name=name, backend=backend or BACKENDS[0])
+
+
+@functools.cache
+def _build(name: str, backend: str) -> Any:
+    brax = load("brax.envs", "brax")
+    with jax.ensure_compile_time_eval():  # it makes arrays, which must be constants even within a trace
+        return brax.get_environment(name, backend=backend)
