@@ -7,7 +7,7 @@ from typing import Any
 import jax
 
 from fragmenta.envs.brax import StatefulEnvironment
-from fragmenta.envs.packages import load
+from fragmenta.envs.packages import load, quiet
 from fragmenta.errors import unknown
 
 
@@ -31,5 +31,7 @@ def make(name: str) -> PlaygroundEnvironment:
 @functools.cache
 def _build(name: str) -> Any:
     registry = load("mujoco_playground", "playground").registry
-    with jax.ensure_compile_time_eval():  # it makes arrays, which must be constants even within a trace
-        return registry.load(name)
+    # Where there is a choice of engines, not the default Warp: it keeps traced values from one trace to the next.
+    engine = {"impl": "jax"} if "impl" in registry.get_default_config(name) else {}
+    with jax.ensure_compile_time_eval(), quiet():  # it makes arrays, which must be constants even within a trace
+        return registry.load(name, config_overrides=engine)
