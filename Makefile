@@ -7,7 +7,7 @@ BIN = $(VENV)/bin
 READY = $(VENV)/.ready
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: train test full lint bench bench-gpu bench-split bench-envs learn team async soak both-jax clean
+.PHONY: train test full lint bench bench-gpu bench-split bench-envs learn team async soak both-jax adapters adapters-here clean
 
 train: $(READY)
 	$(BIN)/fragmenta train ppo CartPole-v1
@@ -61,6 +61,21 @@ both-jax:
 	$(MAKE) test VENV=.venv-oldest PYTHON=$(OLDEST)
 	$(MAKE) test VENV=.venv-newest PYTHON=$(NEWEST)
 
+# The environments of all packages that have adapters, which are too much for the tests' own virtual environment.
+adapters:
+	$(MAKE) adapters-here VENV=.venv-adapters-oldest PYTHON=$(OLDEST)
+	$(MAKE) adapters-here VENV=.venv-adapters-newest PYTHON=$(NEWEST)
+
+adapters-here: $(VENV)/.adapters-ready
+	ADAPTERS_REQUIRED=1 $(BIN)/pytest -m "full or not full" tests/envs/test_jax_adapters.py
+
+$(VENV)/.adapters-ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --quiet --constraint constraints.txt \
+		--editable '.[brax,craftax,gymnax,jaxmarl,jumanji,playground]' pytest pytest-timeout pytest-xdist
+	touch $@
+
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --quiet --upgrade pip
@@ -68,4 +83,4 @@ $(READY): pyproject.toml constraints.txt
 	touch $(READY)
 
 clean:
-	rm -rf $(VENV) .venv-oldest .venv-newest .pytest_cache .ruff_cache
+	rm -rf $(VENV) .venv-oldest .venv-newest .venv-adapters-oldest .venv-adapters-newest .pytest_cache .ruff_cache

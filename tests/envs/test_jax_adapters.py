@@ -105,7 +105,7 @@ def random_actions(env: Environment, key: jax.Array) -> jax.Array:
 
 @functools.cache
 def programs(env: Environment) -> tuple[Any, Any]:
-    """The reset, and STEPS steps with the worlds before and the observations after each; compiled once for all tests."""
+    """The reset, and STEPS steps with the worlds before and the observations after each; compiled once."""
 
     def tick(world: World, action: jax.Array) -> tuple[World, tuple[World, Transition, Any]]:
         following, transition = env.step(world, action)

@@ -69,9 +69,7 @@ class JumanjiEnvironment(Environment):
         following, time_step = self.original().step(state.state, action)
         # The last step of an episode that still has a future, as its discount says, was not its end.
         future = jnp.any(time_step.discount > 0)
-        following = Shown(
-            fixed_types(following, state.state), plain(time_step.observation), time_step.last() & future
-        )
+        following = Shown(fixed_types(following, state.state), plain(time_step.observation), time_step.last() & future)
         return following, jnp.sum(time_step.reward), time_step.last() & ~future
 
 

@@ -1,4 +1,4 @@
-"""What the adapters of other packages share: imports that may fail, states of fixed types, observations as plain data."""
+"""What the adapters of other packages share: imports that may fail, states of fixed types, plain observations."""
 
 import contextlib
 import dataclasses
