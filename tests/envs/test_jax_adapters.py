@@ -82,13 +82,13 @@ CASES = [
     Case("gymnax:CartPole-v1", 20, gymnax_step),
     Case("gymnax:Breakout-MinAtar", 7, gymnax_step),  # in 0.0.x its state remembers the time limit as its end
     Case("jaxmarl:switch_riddle", 6, jaxmarl_step),
-    Case("brax:inverted_pendulum/spring", 5, state_step),
+    Case("brax:inverted_pendulum/spring", 20, state_step),
     Case("playground:CartpoleBalance", 20, state_step, terminates=False),
     Case("jumanji:Snake-v1", 20, jumanji_step),
     Case("jumanji:LevelBasedForaging-v0", NO_LIMIT, jumanji_step, terminates=False),  # it cuts itself off at 100
     Case("craftax:Craftax-Classic-Symbolic-v1", 20, craftax_step, terminates=False),
 ]
-SLOW = Case("jaxmarl:HeuristicEnemySMAX", 20, jaxmarl_step, terminates=False)
+SLOW = Case("jaxmarl:HeuristicEnemySMAX", 10, jaxmarl_step, terminates=False)
 ALL = pytest.mark.parametrize("case", [*CASES, pytest.param(SLOW, marks=pytest.mark.full)], ids=str)
 
 
@@ -250,12 +250,25 @@ def test_sizes_by_name(name: str, shape: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["gymnax:CartPole-v1", "gymnax:Pendulum-v1", "brax:inverted_pendulum/spring", "playground:CartpoleBalance"]
+    "name",
+    [
+        "gymnax:CartPole-v1",
+        pytest.param("gymnax:Pendulum-v1", marks=pytest.mark.full),
+        "brax:inverted_pendulum/spring",
+        "playground:CartpoleBalance",
+    ],
 )
 def test_ppo_trains(name: str) -> None:
     installed(name.partition(":")[0])
     result = fragmenta.train(PPO(num_envs=4, horizon=8, total_steps=64), name)
     assert result.summary["total_steps"] == 64
+
+
+@pytest.mark.full
+def test_mappo_trains() -> None:
+    installed("jaxmarl")
+    algorithm = fragmenta.MAPPO(num_envs=4, horizon=8, total_steps=64)
+    assert fragmenta.train(algorithm, "jaxmarl:switch_riddle").summary["total_steps"] == 64
 
 
 @pytest.mark.parametrize("package", ADAPTERS)

@@ -161,7 +161,7 @@ def test_importing_fragmenta_leaves_jaxmarl_alone_and_making_prints_nothing() ->
 
 
 def test_a_missing_jaxmarl_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "jaxmarl.environments", None)
+    monkeypatch.setitem(sys.modules, "jaxmarl.environments.mpe", None)
     with pytest.raises(ConfigError, match=r"pip install 'fragmenta\[jaxmarl\]'"):
         SimpleSpread(agents=7)
 
