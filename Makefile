@@ -66,8 +66,9 @@ adapters:
 	$(MAKE) adapters-here VENV=.venv-adapters-oldest PYTHON=$(OLDEST)
 	$(MAKE) adapters-here VENV=.venv-adapters-newest PYTHON=$(NEWEST)
 
+# In one process: the tests of an environment share what they compiled, and Craftax writes its textures on first use.
 adapters-here: $(VENV)/.adapters-ready
-	ADAPTERS_REQUIRED=1 $(BIN)/pytest -m "full or not full" tests/envs/test_jax_adapters.py
+	ADAPTERS_REQUIRED=1 $(BIN)/pytest -n 0 -m "full or not full" tests/envs/test_jax_adapters.py
 
 $(VENV)/.adapters-ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

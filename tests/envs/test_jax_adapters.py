@@ -267,8 +267,8 @@ def test_ppo_trains(name: str) -> None:
 @pytest.mark.full
 def test_mappo_trains() -> None:
     installed("jaxmarl")
-    algorithm = fragmenta.MAPPO(num_envs=4, horizon=8, total_steps=64)
-    assert fragmenta.train(algorithm, "jaxmarl:switch_riddle").summary["total_steps"] == 64
+    algorithm = fragmenta.MAPPO(num_envs=4, horizon=10, total_steps=80)
+    assert fragmenta.train(algorithm, "jaxmarl:switch_riddle").summary["total_steps"] == 80
 
 
 @pytest.mark.parametrize("package", ADAPTERS)
