@@ -132,7 +132,7 @@ def test_the_step_time_decides_how_they_are_stepped() -> None:
 def test_a_bare_name_is_the_twin_in_jax_where_there_is_one() -> None:
     assert not isinstance(make("CartPole-v1"), HostEnvironment)
     lake = make("FrozenLake-v1")
-    assert lake.name == "gymnasium:FrozenLake-v1"
+    assert lake.title == "gymnasium:FrozenLake-v1"
     assert lake.observation_space == Discrete(16)
 
 

@@ -62,7 +62,7 @@ def make(env: str | Environment, options: EnvOptions | None = None) -> Environme
             raise unknown("environment", env, ENVIRONMENTS, f"; and {error}") from error
     unused = options.only_for_hosts()
     if unused:
-        raise ConfigError(f"{unused[0]} is for environments on the host, but '{found.name}' is in JAX: leave it out")
+        raise ConfigError(f"{unused[0]} is for environments on the host, but '{found.title}' is in JAX: leave it out")
     return found
 
 

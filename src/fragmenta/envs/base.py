@@ -69,7 +69,7 @@ class Environment:
         jax.tree_util.register_static(cls)
 
     @property
-    def name(self) -> str:
+    def title(self) -> str:
         """What a run calls it."""
         return type(self).__name__
 

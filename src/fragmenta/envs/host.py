@@ -31,7 +31,7 @@ class HostEnvironment(Environment):
     """With several agents: how many of them a trace sees; see TeamEnvironment."""
 
     @property
-    def name(self) -> str:
+    def title(self) -> str:
         """Package and name."""
         return str(self.pool.spec)
 

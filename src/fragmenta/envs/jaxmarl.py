@@ -9,9 +9,9 @@ import jax.numpy as jnp
 
 from fragmenta.envs.packages import NO_LIMIT, action_space_of, fixed_types, load, plain, quiet, shown_by, space_of
 from fragmenta.envs.particles import SimpleSpread, SimpleTag
-from fragmenta.envs.spaces import Space
 from fragmenta.envs.team import TeamEnvironment
 from fragmenta.errors import ConfigError, unknown
+from fragmenta_host.spaces import Space
 
 PARTICLES = {"simple_spread": SimpleSpread, "simple_tag": SimpleTag}
 """Our own variants of two of them: any number of agents, a runner that flees by a rule."""

@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from fragmenta.envs.base import Environment
-from fragmenta.envs.spaces import Box, Dict, Discrete, MultiDiscrete, Space
 from fragmenta.errors import ConfigError
+from fragmenta_host.spaces import Box, Dict, Discrete, MultiDiscrete, Space
 
 NO_LIMIT = 1 << 30
 """A number of steps that no episode reaches."""

@@ -89,7 +89,7 @@ def train(
     if total_steps is not None:
         algorithm = dataclasses.replace(algorithm, total_steps=total_steps)
     environment = make(env, env_options)
-    env_name = env if isinstance(env, str) and not isinstance(environment, HostEnvironment) else environment.name
+    env_name = env if isinstance(env, str) and not isinstance(environment, HostEnvironment) else environment.title
     _validate(algorithm, environment, engine, deadline)
     keep_compiled_programs()
     cluster = cluster or local_cluster(replicas=0)
