@@ -9,7 +9,7 @@ import numpy as np
 
 from fragmenta_host.arrays import Arrays, Description
 from fragmenta_host.faults import Fault, WrongValueError, raised
-from fragmenta_host.single import Single
+from fragmenta_host.single import Outcome, Single
 
 Maker = Callable[[], Single]
 
@@ -31,9 +31,7 @@ class Group:
             except Exception as error:
                 return [raised(index, "construction", error)]
         self._at_work(-1)
-        description = next(iter(self._members.values())).description
-        self._write_now = writer(description, self.arrays.observation)
-        self._write_next = writer(description, self.arrays.next)
+        self._checks = checks(next(iter(self._members.values())).description)
         return []
 
     def reset(self, seeds: np.ndarray) -> list[Fault]:
@@ -67,25 +65,49 @@ class Group:
         start = low + (self._first - low) % self._stride
         if start >= high:
             return []
-        arrays, members, busy, slot = self.arrays, self._members, self.arrays.busy, self._first
-        actions = members[start].actions(arrays.action[start : high : self._stride])
+        members, busy, slot = self._members, self.arrays.busy, self._first
+        indices, rows = range(start, high, self._stride), slice(start, high, self._stride)
         faults: list[Fault] = []
-        for index, action in zip(range(start, high, self._stride), actions, strict=True):
+        outcomes: dict[int, Outcome] = {}
+        for index, action in zip(indices, members[start].actions(self.arrays.action[rows]), strict=True):
             busy[slot] = index + 1
             try:
-                parts, reward, terminated, truncated, alive = members[index].step(action)
-                self._write_next(index, parts)
-                arrays.reward[index] = reward
-                arrays.terminated[index] = terminated
-                arrays.truncated[index] = truncated
-                arrays.next_alive[index] = alive
-                if terminated or truncated:
-                    self._show(index, members[index].reset(None))
-                else:
-                    arrays.alive[index] = alive
+                outcomes[index] = members[index].step(action)
             except Exception as error:
                 faults.append(raised(index, "step", error))
+        try:
+            if faults:
+                raise WrongValueError
+            self._write(rows, list(outcomes.values()))  # all at once, which is much quicker
+        except Exception:
+            faults += self._write_one_by_one(outcomes)
+        for index, outcome in outcomes.items():
+            if outcome.terminated or outcome.truncated:
+                busy[slot] = index + 1
+                try:
+                    self._show(index, members[index].reset(None))
+                except Exception as error:
+                    faults.append(raised(index, "step", error))
         busy[slot] = 0
+        return faults
+
+    def _write(self, rows: slice, outcomes: list[Outcome]) -> None:
+        """Write what steps led to into their rows; raises if any of it is not what the spaces say."""
+        arrays = self.arrays
+        parts, arrays.reward[rows], arrays.terminated[rows], arrays.truncated[rows], alive = zip(*outcomes, strict=True)
+        for target, leaves, check in zip(arrays.next, zip(*parts, strict=True), self._checks, strict=True):
+            block = np.array(leaves)
+            check(block.shape[1:], block.dtype)
+            target[rows] = block
+        arrays.alive[rows] = arrays.next_alive[rows] = alive
+
+    def _write_one_by_one(self, outcomes: dict[int, Outcome]) -> list[Fault]:
+        faults = []
+        for index, outcome in outcomes.items():
+            try:
+                self._write(slice(index, index + 1), [outcome])
+            except Exception as error:
+                faults.append(raised(index, "step", error))
         return faults
 
     def close(self) -> None:
@@ -94,31 +116,35 @@ class Group:
             env.close()
 
     def _show(self, index: int, seen: Any) -> None:
-        self._write_now(index, seen.parts)
+        for target, part, check in zip(self.arrays.observation, seen.parts, self._checks, strict=True):
+            array = np.asarray(part)
+            check(array.shape, array.dtype)
+            target[index] = array
         self.arrays.alive[index] = seen.alive
 
     def _at_work(self, index: int) -> None:
         self.arrays.busy[self._first] = index + 1
 
 
-def writer(description: Description, targets: list[np.ndarray]) -> Callable[[int, list[Any]], None]:
-    """Writes an observation's parts into a row, and refuses those that are not what the space says."""
-    expected = description.observation_leaves
-    checked: list[Any] = [None] * len(expected)
+def checks(description: Description) -> list[Callable[[tuple[int, ...], Any], None]]:
+    """For every array of an observation, a function that refuses a shape or type that the space does not have."""
 
-    def write(index: int, parts: list[Any]) -> None:
-        for i, part in enumerate(parts):
-            array = part if type(part) is np.ndarray else np.asarray(part)
-            name, shape, dtype = expected[i]
-            if array.shape != shape:
-                raise WrongValueError(f"returned {name} of shape {array.shape}, expected {shape}")
-            if array.dtype is not checked[i]:
-                if not np.can_cast(array.dtype, dtype, "same_kind") and array.dtype.kind + dtype[0] not in ("bi", "bu"):
-                    raise WrongValueError(f"returned {name} of type {array.dtype}, expected {dtype}")
-                checked[i] = array.dtype
-            targets[i][index] = array
+    def check(name: str, shape: tuple[int, ...], dtype: str) -> Callable[[tuple[int, ...], Any], None]:
+        known: set[Any] = set()
 
-    return write
+        def refuse(found: tuple[int, ...], found_type: Any) -> None:
+            if found != shape:
+                raise WrongValueError(f"returned {name} of shape {found}, expected {shape}")
+            if found_type in known:
+                return
+            boolean = found_type.kind == "b" and dtype[0] in "iu"
+            if not boolean and not np.can_cast(found_type, dtype, "same_kind"):
+                raise WrongValueError(f"returned {name} of type {found_type}, expected {dtype}")
+            known.add(found_type)
+
+        return refuse
+
+    return [check(*leaf) for leaf in description.observation_leaves]
 
 
 def step_seconds(env: Single, budget: float = 0.2) -> float:

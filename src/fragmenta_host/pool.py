@@ -78,8 +78,9 @@ class Pool:
                 faults = self._answer(faults, 0, (0, 0))
             arrays = self._backend.arrays
             self._check_numbers(0, arrays.observation, None, 0)
-            self._shown = [leaf.copy() for leaf in arrays.observation]
-            return [leaf.copy() for leaf in arrays.observation], arrays.alive.copy()
+            shown = [leaf.copy() for leaf in arrays.observation]
+            self._shown = {0: shown}
+            return shown, arrays.alive.copy()
         except BaseException as error:
             self.failure = error
             raise
@@ -89,7 +90,7 @@ class Pool:
         backend, rows = self._backend, slice(low, low + len(action))
         if backend is None:
             raise RuntimeError(f"{self.spec} was closed or never reset")
-        arrays, shown = backend.arrays, [leaf[rows] for leaf in self._shown]
+        arrays = backend.arrays
         self._steps[low] = step = self._steps.get(low, 0) + 1
         arrays.action[rows] = action
         faults, fresh = backend.step(rows.start, rows.stop)
@@ -97,7 +98,7 @@ class Pool:
             lost = self._recover(faults, step, (rows.start, rows.stop)) + fresh
             inside = sorted({index for index in lost if rows.start <= index < rows.stop})
             for index in inside:
-                self._cut(arrays, index)
+                self._cut(arrays, index, low)
             following = [leaf[rows].copy() for leaf in arrays.next]
             reward = arrays.reward[rows].copy()
             faults = self._wrong_numbers(low, following, reward)
@@ -113,8 +114,7 @@ class Pool:
             for leaf, after_reset in zip(now, arrays.observation, strict=True):
                 leaf[done] = after_reset[rows][done]
             next_alive = next_alive & ~terminated.reshape(-1, *[1] * (next_alive.ndim - 1))
-        for kept, leaf in zip(shown, now, strict=True):
-            kept[:] = leaf
+        self._shown[low] = now
         return Stepped(now, following, reward, terminated, truncated, alive, next_alive)
 
     def complaints(self) -> list[str]:
@@ -184,8 +184,7 @@ class Pool:
     def _choose(self, count: int, parts: int) -> tuple[str, int]:
         """Mode and number of workers: processes if they save more than handing over costs, or if faults are to be
         survived."""
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        workers = max(1, min(self.options.workers or cores, count, MOST_PROCESSES))
+        workers = max(1, min(self.options.workers or cores(), count, MOST_PROCESSES))
         if self.spec.is_vector:
             return "vector", workers
         mode = self.options.mode
@@ -240,10 +239,11 @@ class Pool:
         self.failure = EnvironmentFaultError(str(self.spec), fault, step, hint)
         return self.failure
 
-    def _cut(self, arrays: Any, index: int) -> None:
+    def _cut(self, arrays: Any, index: int, low: int) -> None:
         """The step of an environment that was lost: the episode is cut off where it last was, and another begins."""
-        for following, shown in zip(arrays.next, self._shown, strict=True):
-            following[index] = shown[index]
+        first = low if low in self._shown else 0  # before a lane's first step there is what the reset showed
+        for following, shown in zip(arrays.next, self._shown[first], strict=True):
+            following[index] = shown[index - first]
         arrays.reward[index], arrays.terminated[index], arrays.truncated[index] = 0.0, False, True
         arrays.next_alive[index] = True
 
@@ -266,3 +266,8 @@ class Pool:
         if self._backend:
             self._backend.close()
             self._backend = None
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -124,6 +124,7 @@ def main() -> None:
     """Serve the parent until it is gone."""
     threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
     # Ctrl-C reaches the whole process group; the parent decides what becomes of it.
+    os.nice(5)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     control = socket.socket(fileno=int(sys.argv[1]))
     worker = Worker()

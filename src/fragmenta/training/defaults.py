@@ -2,9 +2,12 @@
 
 from fragmenta.algorithms import Algorithm
 from fragmenta.envs import Environment, HostEnvironment
+from fragmenta_host.pool import cores
 
 WORTH_OVERLAPPING = 300e-6
 """Seconds that one step of all environments on the host must take before acting meanwhile gains anything."""
+SPARE_CORES = 4
+"""With fewer cores, environments keep all of them busy: there is nothing left to act with meanwhile."""
 
 
 def default_policy(env: Environment) -> str:
@@ -13,10 +16,10 @@ def default_policy(env: Environment) -> str:
 
 
 def default_replicas(algorithm: Algorithm, env: Environment) -> int:
-    """One, or two where environments on the host take their time: one half steps while the other half's actions are
-    computed, so that neither waits."""
-    if not isinstance(env, HostEnvironment) or algorithm.num_envs % 2:
+    """One, or two where environments on the host take their time and cores are left: one half steps while the other
+    half's actions are computed, so that neither waits."""
+    if not isinstance(env, HostEnvironment) or algorithm.num_envs % 2 or cores() < SPARE_CORES:
         return 1
     # Packages that step many environments at once do not say how long one takes; they are chosen for large numbers.
     slow = env.pool.spec.is_vector or algorithm.num_envs * env.pool.step_seconds > WORTH_OVERLAPPING
-    return 2 if slow and algorithm.num_envs > 1 else 1
+    return 2 if slow else 1
