@@ -78,10 +78,11 @@ def main() -> None:
         for env in options.envs:
             goal, curves = SETTINGS[env][1], {}
             for policy in POLICIES:
-                runs = [train(env, policy, seed, Path(folder)) for seed in range(options.seeds)]
-                curves[policy] = [records for records, _ in runs]
-                for seed, (records, summary) in enumerate(runs):
-                    # HalfCheetah ends too few episodes for a best of a hundred to mean anything early: the last ones count.
+                curves[policy] = []
+                for seed in range(options.seeds):
+                    records, summary = train(env, policy, seed, Path(folder))
+                    curves[policy].append(records)
+                    # HalfCheetah has few episodes, all of the same length: the last hundred count.
                     found = best_return(records) if env == "CartPole-v1" else summary["return_mean"]
                     reached &= found >= goal
                     print(f"{env} {policy} seed {seed}: {found:,.0f} (goal {goal:,.0f}: "

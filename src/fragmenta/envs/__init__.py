@@ -63,7 +63,7 @@ def make(env: str | Environment, options: EnvOptions | None = None) -> Environme
     unused = options.only_for_hosts()
     if unused:
         raise ConfigError(f"{unused[0]} is for environments on the host, but '{found.title}' is in JAX: leave it out")
-    return found
+    return Stack(found, options.stack) if options.stack > 1 else found
 
 
 def _in_jax(env: str | Environment) -> Environment | None:

@@ -39,6 +39,11 @@ class EnvOptions:
             raise ConfigError(f"env_args is '{self.env_args}': it must be a JSON object, as in {EXAMPLE}")
         return found
 
+    def __post_init__(self) -> None:
+        """Refuse what cannot be meant."""
+        if self.stack < 1:
+            raise ConfigError(f"stack is {self.stack}: it must be at least 1")
+
     def pool(self) -> PoolOptions:
         """Those that concern environments on the host."""
         return PoolOptions(self.env_mode, self.env_workers, self.env_restarts, self.env_timeout)
