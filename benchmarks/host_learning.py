@@ -1,68 +1,90 @@
-"""PPO on Gymnasium's CartPole-v1 and HalfCheetah-v5, three seeds each, under three policies, as a user would run it.
+"""PPO on Gymnasium's CartPole-v1 and HalfCheetah-v5 under three policies with two replicas each, three seeds.
 
-    python benchmarks/host_learning.py [--envs HalfCheetah-v5] [--seeds 3] [--picture docs/halfcheetah.png]
+    python benchmarks/host_learning.py [--envs HalfCheetah-v5] [--seeds 3] [--jobs 1] [--out curves.json]
+    python benchmarks/host_learning.py --draw curves.json docs/halfcheetah.png
 
-CartPole must pass 475, HalfCheetah 1,440: what CleanRL documents for its PPO at a million steps.
+CartPole must pass 475, HalfCheetah 1,440 over its last hundred episodes: what CleanRL documents for its PPO at a
+million steps.
 """
 
 import argparse
 import json
+import os
 import subprocess
 import sys
-import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from fragmenta.training.episodes import best_return
-
-CARTPOLE = ["--num-envs", "8", "--total-steps", "300000"]
-HALFCHEETAH = [
-    "--num-envs",
-    "8",
-    "--horizon",
-    "256",
-    "--minibatches",
-    "32",
-    "--epochs",
-    "10",
-    "--learning-rate",
-    "3e-4",
-]
-HALFCHEETAH += ["--entropy-cost", "0", "--normalize-observations", "--normalize-rewards", "--total-steps", "1000000"]
-SETTINGS = {"CartPole-v1": (CARTPOLE, 475.0), "HalfCheetah-v5": (HALFCHEETAH, 1_440.0)}
-POLICIES = {
-    "single_learner_coarse": ["--replicas", "2"],
-    "single_learner_fine": ["--replicas", "2"],
-    "multi_learner": ["--replicas", "2", "--cpu-devices", "2"],
+CARTPOLE = {"num_envs": 8, "total_steps": 300_000}
+HALFCHEETAH = {
+    "num_envs": 8,
+    "horizon": 256,
+    "minibatches": 32,
+    "epochs": 10,
+    "learning_rate": 3e-4,
+    "entropy_cost": 0.0,
 }
+HALFCHEETAH |= {"normalize_observations": True, "normalize_rewards": True, "total_steps": 1_000_000}
+SETTINGS: dict[str, tuple[dict[str, Any], float]] = {
+    "CartPole-v1": (CARTPOLE, 475.0),
+    "HalfCheetah-v5": (HALFCHEETAH, 1_440.0),
+}
+POLICIES = ("single_learner_coarse", "single_learner_fine", "multi_learner")
 
 
-def train(env: str, policy: str, seed: int, folder: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    run = folder / f"{env}-{policy}-{seed}"
-    command = [sys.executable, "-m", "fragmenta.cli.main", "train", "ppo", f"gymnasium:{env}", *SETTINGS[env][0]]
-    command += ["--policy", policy, *POLICIES[policy], "--seed", str(seed), "--run-dir", str(run), "--json"]
-    subprocess.run(command, check=True, capture_output=True)
-    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    return records, json.loads((run / "summary.json").read_text())
+def train_here(env: str, policy: str, seed: int) -> None:
+    """One run in this process; prints its curve and outcome as JSON."""
+    import fragmenta
+    from fragmenta.training.episodes import best_return
+
+    algorithm = fragmenta.PPO(**SETTINGS[env][0])
+    cluster = fragmenta.Cluster(("cpu:0", "cpu:1"), replicas=2)
+    result = fragmenta.train(algorithm, f"gymnasium:{env}", policy=policy, seed=seed, cluster=cluster)
+    last = result.summary["return_mean"]
+    curve = [(r["steps"], r["return_mean"]) for r in result.metrics if r["return_mean"] is not None]
+    found = best_return(result.metrics) if env == "CartPole-v1" else last
+    rate = result.summary["steps_per_second"]
+    print(json.dumps({"found": found, "last": last, "steps_per_second": rate, "curve": curve}))
 
 
-def draw(curves: dict[str, list[list[dict[str, Any]]]], path: Path, title: str) -> None:
+def train(env: str, policy: str, seed: int) -> dict[str, Any]:
+    """The same in a process of its own, which shows the processor as two devices."""
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=2"
+    command = [sys.executable, __file__, "--one", env, policy, str(seed)]
+    done = subprocess.run(
+        command,
+        check=True,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
+    )
+    run, goal = json.loads(done.stdout.splitlines()[-1]), SETTINGS[env][1]
+    run |= {"env": env, "policy": policy, "seed": seed, "reached": run["found"] >= goal}
+    verdict = "reached" if run["reached"] else "MISSED"
+    print(f"{env} {policy} seed {seed}: {run['found']:,.0f} (goal {goal:,.0f}: {verdict}), "
+          f"last {run['last']:,.0f}, {run['steps_per_second']:,.0f} steps/s", flush=True)  # fmt: skip
+    return run
+
+
+def draw(runs: list[dict[str, Any]], path: Path) -> None:
+    """The curves, one panel per policy."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(1, len(curves), figsize=(11, 3.4), sharey=True)
-    for axis, (policy, runs) in zip(axes, curves.items(), strict=True):
-        for seed, records in enumerate(runs):
-            shown = [record for record in records if record["return_mean"] is not None]
-            axis.plot([r["steps"] for r in shown], [r["return_mean"] for r in shown], label=f"seed {seed}", lw=1)
+    figure, axes = plt.subplots(1, len(POLICIES), figsize=(11, 3.4), sharey=True)
+    for axis, policy in zip(axes, POLICIES, strict=True):
+        for run in (run for run in runs if run["policy"] == policy):
+            axis.plot(*zip(*run["curve"], strict=True), label=f"seed {run['seed']}", lw=1)
+        axis.axhline(SETTINGS[runs[0]["env"]][1], color="black", lw=0.8, ls=":")
         axis.set_title(policy)
         axis.set_xlabel("environment steps")
         axis.grid(alpha=0.3)
     axes[0].set_ylabel("episode return")
     axes[0].legend()
-    figure.suptitle(title)
+    figure.suptitle(f"PPO on gymnasium:{runs[0]['env']}")
     figure.tight_layout()
     figure.savefig(path, dpi=110)
 
@@ -71,26 +93,23 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--envs", nargs="+", default=list(SETTINGS))
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--picture", type=Path, help="where to draw the curves of the last environment")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
+    parser.add_argument("--out", type=Path, help="keep the curves as JSON")
+    parser.add_argument("--one", nargs=3, metavar=("ENV", "POLICY", "SEED"), help=argparse.SUPPRESS)
+    parser.add_argument("--draw", nargs=2, type=Path, metavar=("JSON", "PNG"), help="draw curves that were kept")
     options = parser.parse_args()
-    reached = True
-    with tempfile.TemporaryDirectory() as folder:
-        for env in options.envs:
-            goal, curves = SETTINGS[env][1], {}
-            for policy in POLICIES:
-                curves[policy] = []
-                for seed in range(options.seeds):
-                    records, summary = train(env, policy, seed, Path(folder))
-                    curves[policy].append(records)
-                    # HalfCheetah has few episodes, all of the same length: the last hundred count.
-                    found = best_return(records) if env == "CartPole-v1" else summary["return_mean"]
-                    reached &= found >= goal
-                    print(f"{env} {policy} seed {seed}: {found:,.0f} (goal {goal:,.0f}: "
-                          f"{'reached' if found >= goal else 'MISSED'}) at {summary['steps_per_second']:,.0f} steps/s, "
-                          f"last {summary['return_mean']:,.0f}", flush=True)  # fmt: skip
-            if options.picture:
-                draw(curves, options.picture, f"PPO on gymnasium:{env}")
-    sys.exit(0 if reached else 1)
+    if options.one:
+        train_here(options.one[0], options.one[1], int(options.one[2]))
+        return
+    if options.draw:
+        draw(json.loads(options.draw[0].read_text()), options.draw[1])
+        return
+    cases = [(env, policy, seed) for env in options.envs for policy in POLICIES for seed in range(options.seeds)]
+    with ThreadPoolExecutor(options.jobs) as pool:
+        runs = list(pool.map(lambda case: train(*case), cases))
+    if options.out:
+        options.out.write_text(json.dumps(runs))
+    sys.exit(0 if all(run["reached"] for run in runs) else 1)
 
 
 if __name__ == "__main__":

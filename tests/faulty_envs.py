@@ -13,13 +13,19 @@ from gymnasium import spaces
 class Steady(gymnasium.Env):
     """Shows how many steps it has taken, never ends; misbehaves at step `at` if its seed makes it the chosen one."""
 
-    def __init__(self, how: str = "", at: int = 5, share: int = 1) -> None:
+    def __init__(self, how: str = "", at: int = 5, share: int = 1, marker: str = "") -> None:
         self.how, self.at, self.share = how, at, share
         self.observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float32)
         self.action_space = spaces.Discrete(2)
         self.steps, self.chosen = 0, False
         if how == "construct":
             raise ValueError("no hardware")
+        if how == "die_once" and not os.path.exists(marker + "2"):
+            # The first is made to find out what it is; the second ends its process.
+            with open(marker + ("2" if os.path.exists(marker) else ""), "w") as file:
+                file.write("here")
+            if os.path.exists(marker + "2"):
+                os._exit(3)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
         super().reset(seed=seed)
@@ -27,12 +33,16 @@ class Steady(gymnasium.Env):
             self.chosen = seed % self.share == 0
         if self.how == "reset" and self.chosen:
             raise ValueError("cannot reset")
+        if self.how == "nan_reset" and self.steps and self.chosen:
+            return np.full(2, np.nan, np.float32), {}
         self.steps = 0
         return self._show(), {}
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict]:
         self.steps += 1
-        if self.steps == self.at and self.chosen and self.how:
+        if self.how == "nan_reset":
+            return self._show(), 1.0, self.steps == self.at, False, {}
+        if self.steps == self.at and self.chosen and self.how not in ("", "die_once"):
             return getattr(self, f"_{self.how}")()
         return self._show(), 1.0, False, False, {}
 
@@ -70,3 +80,8 @@ class Steady(gymnasium.Env):
 
 class NotAnEnvironment:
     pass
+
+
+class NeedsAnArgument(Steady):
+    def __init__(self, needed: int) -> None:
+        super().__init__()

@@ -1,6 +1,7 @@
 """Step several environments of one kind, one after the other, and write what they show into their rows."""
 
 import contextlib
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -17,21 +18,23 @@ Maker = Callable[[], Single]
 class Group:
     """Every `stride`-th environment from `first` on; where an episode ends, the next one starts in the same step."""
 
-    def __init__(self, maker: Maker, arrays: Arrays, first: int, stride: int) -> None:
+    def __init__(self, maker: Maker, description: Description, arrays: Arrays, first: int, stride: int) -> None:
         self._maker, self.arrays, self._first, self._stride = maker, arrays, first, stride
+        self._checks = checks(description)
         self._indices = range(first, len(arrays.reward), stride)
         self._members: dict[int, Single] = {}
 
     def build(self) -> list[Fault]:
-        """Make all environments; stops at the first that fails."""
+        """Make those that are not there yet; stops at the first that fails."""
         for index in self._indices:
+            if index in self._members:
+                continue
             self._at_work(index)
             try:
                 self._members[index] = self._maker()
             except Exception as error:
                 return [raised(index, "construction", error)]
         self._at_work(-1)
-        self._checks = checks(next(iter(self._members.values())).description)
         return []
 
     def reset(self, seeds: np.ndarray) -> list[Fault]:
@@ -111,9 +114,13 @@ class Group:
         return faults
 
     def close(self) -> None:
-        """Close all environments."""
-        for env in self._members.values():
-            env.close()
+        """Close all environments; one that fails in that fails alone, because the run is over."""
+        for index, env in self._members.items():
+            try:
+                env.close()
+            except Exception as error:
+                print(f"environment {index} could not be closed: {error}", file=sys.stderr)
+        self._members.clear()
 
     def _show(self, index: int, seen: Any) -> None:
         for target, part, check in zip(self.arrays.observation, seen.parts, self._checks, strict=True):

@@ -17,15 +17,15 @@ class GymnasiumEnv:
     def __init__(self, package: str, name: str, arguments: dict[str, Any], wrappers: list[str], stack: int) -> None:
         if package == "gymnasium":
             try:
-                env = gymnasium.make(name, disable_env_checker=True, **arguments)
+                env = built(gymnasium.make, name, disable_env_checker=True, **arguments)
             except gymnasium.error.Error as error:
                 raise UnusableError(f"cannot make gymnasium:{name}: {error}".splitlines()[0]) from error
         else:
-            env = load(f"{package}:{name}")(**arguments)
+            env = built(load(f"{package}:{name}"), **arguments)
             if not isinstance(env, gymnasium.Env):
-                raise UnusableError(f"{package}:{name} is {type(env).__name__}, not a gymnasium.Env or an Environment")
+                raise UnusableError(f"{package}:{name} is {type(env).__name__}, not a gymnasium.Env")
         for wrapper in wrappers:
-            env = load(wrapper)(env)
+            env = built(load(wrapper), env)
         if stack > 1:
             env = gymnasium.wrappers.FrameStackObservation(env, stack)
         self.env = env
@@ -54,6 +54,17 @@ class GymnasiumEnv:
     def close(self) -> None:
         """Close the environment."""
         self.env.close()
+
+
+def built(maker: Any, *positional: Any, **arguments: Any) -> Any:
+    """What a constructor makes; arguments that it does not take, or misses, are a mistake of whoever gave them."""
+    try:
+        return maker(*positional, **arguments)
+    except TypeError as error:
+        about_arguments = ("unexpected keyword argument", "required positional", "required keyword-only")
+        if not any(text in str(error) for text in about_arguments):
+            raise
+        raise UnusableError(f"wrong arguments: {error}".splitlines()[0]) from error
 
 
 def load(path: str) -> Any:

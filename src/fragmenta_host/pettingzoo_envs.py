@@ -9,7 +9,7 @@ from pettingzoo import ParallelEnv
 
 from fragmenta_host.arrays import Description
 from fragmenta_host.faults import UnusableError
-from fragmenta_host.gymnasium_envs import load
+from fragmenta_host.gymnasium_envs import built, load
 from fragmenta_host.gymnasium_spaces import action_maker, action_space, convert, flattener
 from fragmenta_host.single import Outcome, Seen
 from fragmenta_host.spaces import leaves
@@ -34,9 +34,9 @@ class PettingZooEnv:
         made = getattr(_module(name, title), "parallel_env", None)
         if made is None:
             raise UnusableError(f"{title} has no parallel_env, so its agents take turns: choose one where they do not")
-        self.env: ParallelEnv = made(**arguments)
+        self.env: ParallelEnv = built(made, **arguments)
         for wrapper in wrappers:
-            self.env = load(wrapper)(self.env)
+            self.env = built(load(wrapper), self.env)
         self._agents: list[Any] = list(getattr(self.env, "possible_agents", ()))
         if not self._agents:
             raise UnusableError(f"{title} does not say its possible_agents, so there is no end to who may come")

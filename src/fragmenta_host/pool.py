@@ -8,17 +8,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fragmenta_host.arrays import MOST_PROCESSES, Description
-from fragmenta_host.backends import Backend, InProcess, Processes, Vectors, prepare
+from fragmenta_host.arrays import MOST_PROCESSES, Arrays, Description
+from fragmenta_host.backends import Backend, InProcess, Vectors
 from fragmenta_host.catalogue import Spec, vector_class
 from fragmenta_host.faults import EnvironmentFaultError, Fault, UnusableError
-from fragmenta_host.process import GoneError, WorkerProcess
+from fragmenta_host.process import ENDING_SECONDS, GoneError, WorkerProcess
+from fragmenta_host.processes import Lane, Processes
 
 MODES = ("auto", "serial", "threads", "processes")
 HAND_OVER_SECONDS = 60e-6
 """What one step of a lane costs more if its environments are in other processes."""
 TRIAL_SECONDS = 10.0
 """How long the trial that measures a step may take."""
+
+
+class ClosedPoolError(RuntimeError):
+    """A step was asked for while or after the environments were ended: the run is over."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,35 +56,37 @@ class Pool:
 
     def __init__(self, spec: Spec, options: PoolOptions | None = None) -> None:
         self.spec, self.options = spec, options or PoolOptions()
+        check(self.options)
         self.mode, self.workers, self.restarted = "", 0, 0
         self.failure: BaseException | None = None
         self._backend: Backend | None = None
         self._parts, self._count = 1, 0
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # held by the lane that starts something anew
+        self._at_rest = threading.Condition()
+        self._stepping, self._closing = 0, False
         self._steps: dict[int, int] = {}
         self.description, self.step_seconds = self._describe()
 
     def open(self, parts: int) -> None:
-        """Say how many lanes will step the environments, each an equal part of them in order."""
+        """A new run, in which so many lanes step the environments, each an equal part of them in order."""
+        self.restarted, self.failure, self._closing = 0, None, False
         if parts != self._parts:
             self._parts = parts
             self._end_backend()
 
     def reset(self, seeds: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
         """Start an episode in each of as many environments as there are seeds: observations, and who takes part."""
-        self._seeds, self._steps, self.failure = np.array(seeds), {}, None
+        self._seeds, self._steps, self._closing = np.array(seeds), {}, False
         try:
             if len(seeds) != self._count:
                 self._end_backend()
             if self._backend is None:
                 self._count, self._backend = len(seeds), self._start(len(seeds))
-            faults = self._backend.reset(self._seeds)
-            while faults:
-                faults = self._answer(faults, 0, (0, 0))
-            arrays = self._backend.arrays
-            self._check_numbers(0, arrays.observation, None, 0)
+            while faults := self._backend.reset(self._seeds) or self._wrong(0, self._backend.arrays.observation):
+                self._recover(faults, 0, (0, 0))
+            arrays, size = self._backend.arrays, max(1, len(seeds) // self._parts)
             shown = [leaf.copy() for leaf in arrays.observation]
-            self._shown = {0: shown}
+            self._shown = {low: [leaf[low : low + size] for leaf in shown] for low in range(0, len(seeds), size)}
             return shown, arrays.alive.copy()
         except BaseException as error:
             self.failure = error
@@ -87,35 +94,33 @@ class Pool:
 
     def step(self, low: int, action: np.ndarray) -> Stepped:
         """One step of as many environments from index `low` on as there are actions."""
-        backend, rows = self._backend, slice(low, low + len(action))
-        if backend is None:
-            raise RuntimeError(f"{self.spec} was closed or never reset")
-        arrays = backend.arrays
+        with self._at_rest:
+            backend = self._backend
+            if backend is None or self._closing:
+                raise ClosedPoolError(f"{self.spec} was closed or never reset")
+            self._stepping += 1
+        try:
+            return self._step(backend, slice(low, low + len(action)), action)
+        finally:
+            with self._at_rest:
+                self._stepping -= 1
+                self._at_rest.notify_all()
+
+    def _step(self, backend: Backend, rows: slice, action: np.ndarray) -> Stepped:
+        arrays, low, high = backend.arrays, rows.start, rows.stop
         self._steps[low] = step = self._steps.get(low, 0) + 1
         arrays.action[rows] = action
-        faults, fresh = backend.step(rows.start, rows.stop)
+        faults, fresh = backend.step(low, high)
         while True:
-            lost = self._recover(faults, step, (rows.start, rows.stop)) + fresh
-            inside = sorted({index for index in lost if rows.start <= index < rows.stop})
-            for index in inside:
-                self._cut(arrays, index, low)
-            following = [leaf[rows].copy() for leaf in arrays.next]
-            reward = arrays.reward[rows].copy()
-            faults = self._wrong_numbers(low, following, reward)
+            for index in self._recover(faults, step, (low, high)) + fresh:
+                if low <= index < high:
+                    self._cut(arrays, index, low)
+            found, fresh = _read(arrays, rows), []
+            faults = self._wrong(low, found.next_observation, found.observation, found.reward)
             if not faults:
                 break
-            fresh = []
-        terminated, truncated = arrays.terminated[rows].copy(), arrays.truncated[rows].copy()
-        alive, next_alive = arrays.alive[rows].copy(), arrays.next_alive[rows].copy()
-        done = terminated | truncated
-        now = following
-        if done.any():
-            now = [leaf.copy() for leaf in following]
-            for leaf, after_reset in zip(now, arrays.observation, strict=True):
-                leaf[done] = after_reset[rows][done]
-            next_alive = next_alive & ~terminated.reshape(-1, *[1] * (next_alive.ndim - 1))
-        self._shown[low] = now
-        return Stepped(now, following, reward, terminated, truncated, alive, next_alive)
+        self._shown[low] = found.observation
+        return found
 
     def complaints(self) -> list[str]:
         """What the package's own checker says against the environment, found out in a process of its own."""
@@ -123,26 +128,20 @@ class Pool:
             return []
         worker = WorkerProcess()
         try:
-            worker.order(prepare(self.spec, self.description), self.options.timeout)
-            return worker.order({"order": "check"}, self.options.timeout)["complaints"]
+            order = {"order": "check", "spec": dataclasses.asdict(self.spec)}
+            return worker.order(order, self.options.timeout)["complaints"]
         except GoneError as gone:
             return [f"the package's own checker {gone}"]
         finally:
             worker.close()
 
     def close(self) -> None:
-        """End all processes and threads."""
+        """End all processes and threads. A step that is under way is left to end, for a while; no other begins."""
+        with self._at_rest:
+            self._closing = True
         self._end_backend()
 
     def _describe(self) -> tuple[Description, float]:
-        if self.options.mode not in MODES:
-            raise UnusableError(f"env_mode is '{self.options.mode}': choose one of {', '.join(MODES)}")
-        for name, least in (("workers", 1), ("restarts", 0)):
-            value = getattr(self.options, name)
-            if value is not None and value < least:
-                raise UnusableError(f"env_{name} is {value}: it must be at least {least}")
-        if self.options.timeout <= 0:
-            raise UnusableError(f"env_timeout is {self.options.timeout}: it must be more than 0 seconds")
         if self.spec.is_vector:
             return vector_class(self.spec).describe(self.spec.name, self.spec.arguments, self.spec.stack), 0.0
         worker = WorkerProcess()  # ends once it has answered: until there is a reset, nothing is left running
@@ -200,40 +199,34 @@ class Pool:
             return Vectors(self.spec, self.description, count, self._parts, self.workers)
         if self.mode != "processes":
             return InProcess(self.spec, self.description, count, self.workers)
-        started = [WorkerProcess() for _ in range(self.workers)]
-        for worker in started:
-            worker.begin(prepare(self.spec, self.description))
-        for worker in started:
-            worker.finish(self.options.timeout)
-        return Processes(self.spec, self.description, count, started, self.options.timeout)
+        return Processes(self.spec, self.description, count, self.workers, self.options.timeout)
 
-    def _recover(self, faults: list[Fault], step: int, lane: tuple[int, int]) -> list[int]:
+    def _recover(self, faults: list[Fault], step: int, lane: Lane) -> list[int]:
         """Start anew what failed, while there are restarts left; all environments that it concerned."""
         concerned: list[int] = []
         while faults:
             concerned += [index for fault in faults for index in fault.rows]
-            faults = self._answer(faults, step, lane)
+            faults = [more for fault in faults for more in self._start_anew(fault, step, lane)]
         return concerned
 
-    def _answer(self, faults: list[Fault], step: int, lane: tuple[int, int]) -> list[Fault]:
-        """Start anew what failed; one lane at a time, because a process may be lost for several at once."""
-        assert self._backend is not None
-        again: list[Fault] = []
-        for fault in faults:
-            with self._lock:
-                if self._backend.caught_up(fault, *lane):
-                    continue
-                if self.restarted >= self.options.restarts:
-                    used = f" ({self.restarted} restarts used)"
-                    hint = used if self.restarted else "; --env-restarts N starts it anew up to N times"
-                    raise self._fatal(fault, step, hint)
-                self.restarted += 1
-                line = f"fragmenta: environment {fault.index} of {self.spec}, step {step}: {fault.what}; started anew"
-                print(f"{fault.trace}{line} ({self.restarted} of {self.options.restarts})", file=sys.stderr)
-                # Another seed each time: the same episode would likely fail the same way.
-                self._seeds = (self._seeds + 1_000_003 * self.restarted) % 2**31
-                again += self._backend.restart(fault, self._seeds)
-        return again
+    def _start_anew(self, fault: Fault, step: int, lane: Lane) -> list[Fault]:
+        """One lane at a time, because a process may be lost for several at once."""
+        with self._lock:
+            if self._closing or self._backend is None:
+                raise ClosedPoolError(f"{self.spec} was closed")
+            if self._backend.caught_up(fault, *lane):
+                return []
+            if self.spec.is_vector:
+                raise self._fatal(fault, step, "")
+            if self.restarted >= self.options.restarts:
+                used = f" ({self.restarted} restarts used)"
+                raise self._fatal(fault, step, used if self.restarted else "; --env-restarts N starts it anew")
+            self.restarted += 1
+            line = f"fragmenta: environment {fault.index} of {self.spec}, step {step}: {fault.what}; started anew"
+            print(f"{fault.trace}{line} ({self.restarted} of {self.options.restarts})", file=sys.stderr)
+            # Another seed each time: the same episode would likely fail the same way.
+            self._seeds = (self._seeds + 1_000_003 * self.restarted) % 2**31
+            return self._backend.restart(fault, self._seeds, *lane)
 
     def _fatal(self, fault: Fault, step: int, hint: str) -> EnvironmentFaultError:
         self.failure = EnvironmentFaultError(str(self.spec), fault, step, hint)
@@ -241,31 +234,62 @@ class Pool:
 
     def _cut(self, arrays: Any, index: int, low: int) -> None:
         """The step of an environment that was lost: the episode is cut off where it last was, and another begins."""
-        first = low if low in self._shown else 0  # before a lane's first step there is what the reset showed
-        for following, shown in zip(arrays.next, self._shown[first], strict=True):
-            following[index] = shown[index - first]
+        for following, shown in zip(arrays.next, self._shown[low], strict=True):
+            following[index] = shown[index - low]
         arrays.reward[index], arrays.terminated[index], arrays.truncated[index] = 0.0, False, True
         arrays.next_alive[index] = True
 
-    def _wrong_numbers(self, low: int, observation: list[np.ndarray], reward: np.ndarray | None) -> list[Fault]:
-        """A fault for every environment that returned a number that is none."""
-        named = list(zip((name for name, _, _ in self.description.observation_leaves), observation, strict=True))
-        faults = []
-        for name, leaf in named + ([("reward", reward)] if reward is not None else []):
-            if leaf.dtype.kind != "f" or not np.isnan(leaf).any():
-                continue
-            rows = np.flatnonzero(np.isnan(leaf.reshape(len(leaf), -1)).any(axis=1))
-            faults += [Fault(low + int(i), f"returned NaN in its {name}, expected numbers") for i in rows]
-        return faults
-
-    def _check_numbers(self, low: int, observation: list[np.ndarray], reward: Any, step: int) -> None:
-        for fault in self._wrong_numbers(low, observation, reward):
-            raise self._fatal(fault, step, "")
+    def _wrong(self, low: int, *leaves: list[np.ndarray] | np.ndarray) -> list[Fault]:
+        """A fault for every environment that showed or paid a number that is none."""
+        names = [name for name, _, _ in self.description.observation_leaves]
+        faults: dict[int, Fault] = {}
+        for group in leaves:
+            named = zip(names, group, strict=True) if isinstance(group, list) else [("reward", group)]
+            for name, leaf in named:
+                if leaf.dtype.kind != "f" or not np.isnan(leaf).any():
+                    continue
+                for i in np.flatnonzero(np.isnan(leaf.reshape(len(leaf), -1)).any(axis=1)):
+                    index = low + int(i)
+                    faults.setdefault(index, Fault(index, f"returned NaN in its {name}, expected numbers"))
+        return list(faults.values())
 
     def _end_backend(self) -> None:
-        if self._backend:
-            self._backend.close()
-            self._backend = None
+        backend, self._backend = self._backend, None
+        if backend is None:
+            return
+        with self._at_rest:
+            at_rest = self._at_rest.wait_for(lambda: not self._stepping, ENDING_SECONDS)
+        # Closing an environment within its step may crash; in another process it may not.
+        if at_rest or isinstance(backend, Processes):
+            backend.close()
+
+
+def _read(arrays: Arrays, rows: slice) -> Stepped:
+    """What a step led to, in arrays of its own: those that are shared change with the next step."""
+    following = [leaf[rows].copy() for leaf in arrays.next]
+    terminated, truncated = arrays.terminated[rows].copy(), arrays.truncated[rows].copy()
+    next_alive = arrays.next_alive[rows].copy()
+    done = terminated | truncated
+    now = following
+    if done.any():
+        now = [leaf.copy() for leaf in following]
+        for leaf, after_reset in zip(now, arrays.observation, strict=True):
+            leaf[done] = after_reset[rows][done]
+        next_alive = next_alive & ~terminated.reshape(-1, *[1] * (next_alive.ndim - 1))
+    reward, alive = arrays.reward[rows].copy(), arrays.alive[rows].copy()
+    return Stepped(now, following, reward, terminated, truncated, alive, next_alive)
+
+
+def check(options: PoolOptions) -> None:
+    """Refuse options that cannot be meant."""
+    if options.mode not in MODES:
+        raise UnusableError(f"env_mode is '{options.mode}': choose one of {', '.join(MODES)}")
+    for name, least in (("workers", 1), ("restarts", 0)):
+        value = getattr(options, name)
+        if value is not None and value < least:
+            raise UnusableError(f"env_{name} is {value}: it must be at least {least}")
+    if options.timeout <= 0:
+        raise UnusableError(f"env_timeout is {options.timeout}: it must be more than 0 seconds")
 
 
 def cores() -> int:

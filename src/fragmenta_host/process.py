@@ -36,6 +36,7 @@ class WorkerProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
+                process_group=0,  # Ctrl-C is for the parent, which decides what becomes of its workers
                 env=_environment(),
             )
         output = threading.Thread(target=_pass_on, args=(self.process.stdout,), name="fragmenta-output", daemon=True)
@@ -87,6 +88,11 @@ class WorkerProcess:
         if code < 0:
             return GoneError(f"ended its process by {signal.Signals(-code).name}")
         return GoneError(f"ended its process with exit code {code}")
+
+    def hang_up(self) -> None:
+        """Let the worker end by itself; `close` waits for it."""
+        for connection in (self._control, *self.lanes.values()):
+            connection.close()
 
     def close(self, patience: float = ENDING_SECONDS) -> None:
         """End the worker, and wait until it has ended."""

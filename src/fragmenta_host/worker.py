@@ -6,12 +6,10 @@ socket per lane. It ends when the parent closes the socket, so it cannot outlive
 
 import os
 import selectors
-import signal
 import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -28,11 +26,9 @@ STEP, DONE, FAILED = b"s", b"k", b"f"
 
 
 class Worker:
-    """What a worker holds: how its environments are made, and the environments."""
+    """What a worker holds: its environments, and the lanes on which steps of them are asked for."""
 
     def __init__(self) -> None:
-        self.maker: Callable[[], Any] | None = None
-        self.description: Any = None
         self.sample: Single | None = None
         self.group: Group | None = None
         self.lanes: dict[socket.socket, tuple[int, int]] = {}
@@ -53,15 +49,14 @@ class Worker:
 
     def _describe(self, spec: dict[str, Any]) -> dict[str, Any]:
         """Say what the environment is; make one to find out."""
-        self.maker = single_maker(Spec(**spec))
         try:
-            env = self.maker()
+            env = single_maker(Spec(**spec))()
         except UnusableError as error:
             return {"unusable": str(error)}
         except Exception as error:
             return {"faults": [raised(0, "construction", error).to_json()]}
-        self.description, self.sample = env.description, env
-        return {"description": self.description.to_json()}
+        self.sample = env
+        return {"description": env.description.to_json()}
 
     def _measure(self) -> dict[str, Any]:
         """How long one step takes, with random actions."""
@@ -74,25 +69,23 @@ class Worker:
             self.sample.close()
             self.sample = None
 
-    def _check(self) -> dict[str, Any]:
+    def _check(self, spec: dict[str, Any]) -> dict[str, Any]:
         """What the package's own checker says."""
         from fragmenta_host.check import complaints
 
-        assert self.maker is not None
-        return {"complaints": complaints(self.maker())}
-
-    def _prepare(self, spec: dict[str, Any], description: dict[str, Any]) -> dict[str, Any]:
-        """Do what was found out elsewhere."""
-        self.maker, self.description = single_maker(Spec(**spec)), Description.from_json(description)
-        return {}
+        return {"complaints": complaints(single_maker(Spec(**spec))())}
 
     def _modules(self) -> dict[str, Any]:
         """What this process has loaded; for tests, because it must never be JAX."""
         return {"modules": sorted(sys.modules)}
 
-    def _build(self, memory: int, count: int, first: int, stride: int) -> dict[str, Any]:
-        assert self.maker is not None
-        self.group = Group(self.maker, shared(self.description, count, memory), first, stride)
+    def _build(
+        self, memory: int, spec: dict[str, Any], description: dict[str, Any], count: int, first: int, stride: int
+    ) -> dict[str, Any]:
+        """Make this worker's share of the environments, or those of it that are not there yet."""
+        if self.group is None:
+            found = Description.from_json(description)
+            self.group = Group(single_maker(Spec(**spec)), found, shared(found, count, memory), first, stride)
         os.close(memory)
         return _answer(self.group.build())
 
@@ -123,9 +116,7 @@ def _end_with_parent(parent: int) -> None:
 def main() -> None:
     """Serve the parent until it is gone."""
     threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
-    # Ctrl-C reaches the whole process group; the parent decides what becomes of it.
-    os.nice(5)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.nice(5)  # whoever computes actions goes first: environments wait for them, not the other way round
     control = socket.socket(fileno=int(sys.argv[1]))
     worker = Worker()
     with selectors.DefaultSelector() as selector:

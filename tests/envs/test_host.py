@@ -137,7 +137,7 @@ def test_a_bare_name_is_the_twin_in_jax_where_there_is_one() -> None:
 
 
 def test_a_host_option_for_an_environment_in_jax_is_refused() -> None:
-    with pytest.raises(ConfigError, match="env_workers is for environments on the host, but 'CartPole' is in JAX"):
+    with pytest.raises(ConfigError, match="env_workers is for environments on the host, but 'CartPole-v1' is in JAX"):
         make("CartPole-v1", EnvOptions(env_workers=2))
 
 

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -12,16 +13,16 @@ import psutil
 import pytest
 
 from fragmenta import PPO, EnvOptions, train
-from fragmenta_host.backends import Processes
 from fragmenta_host.catalogue import Spec
 from fragmenta_host.faults import EnvironmentFaultError
-from fragmenta_host.pool import Pool, PoolOptions
+from fragmenta_host.pool import ClosedPoolError, Pool, PoolOptions
+from fragmenta_host.processes import Processes
 
 COUNT = 4
 
 
-def pool(how: str, share: int = 1, **options: object) -> Pool:
-    spec = Spec("faulty_envs", "Steady", {"how": how, "share": share})
+def pool(how: str, share: int = 1, at: int = 5, marker: str = "", **options: object) -> Pool:
+    spec = Spec("faulty_envs", "Steady", {"how": how, "share": share, "at": at, "marker": marker})
     return Pool(spec, PoolOptions(mode="processes", workers=2, **{"timeout": 20.0, **options}))  # pyright: ignore
 
 
@@ -125,6 +126,7 @@ def test_the_run_ends_with_the_fault_and_its_traceback(tmp_path: Path) -> None:
         ("faulty_envs:Missing", "cannot load 'faulty_envs:Missing'"),
         ("no_such_module:Env", "cannot load 'no_such_module:Env'"),
         ("faulty_envs:NotAnEnvironment", "not a gymnasium.Env"),
+        ("faulty_envs:NeedsAnArgument", "wrong arguments: .*missing 1 required positional argument"),
     ],
 )
 def test_a_wrong_name_is_a_mistake_of_the_user(name: str, message: str) -> None:
@@ -144,6 +146,82 @@ def test_nothing_is_left_behind() -> None:
         run(pool(""), steps=2)
     assert children() <= before
     assert set(os.listdir("/dev/shm")) <= shared
+
+
+def test_a_fault_in_the_first_step_of_the_second_lane() -> None:
+    environments = pool("raise", share=4, at=1, restarts=1)
+    environments.open(2)
+    try:
+        environments.reset(np.arange(1, COUNT + 1))  # the last one has the seed 4
+        assert not environments.step(0, np.zeros(2, np.int32)).truncated.any()
+        found = environments.step(2, np.zeros(2, np.int32))
+        assert found.truncated.tolist() == [False, True]
+        assert found.next_observation[0][1].tolist() == [0.0, 0.0]
+    finally:
+        environments.close()
+
+
+def test_a_process_that_is_lost_for_two_lanes_at_once_is_replaced_once() -> None:
+    environments = pool("exit", share=3, restarts=1)
+    environments.open(2)
+    truncated: dict[int, list[list[bool]]] = {0: [], 2: []}
+
+    def lane(low: int) -> None:
+        for _ in range(12):
+            truncated[low].append(environments.step(low, np.zeros(2, np.int32)).truncated.tolist())
+
+    try:
+        environments.reset(np.arange(1, COUNT + 1))
+        threads = [threading.Thread(target=lane, args=(low,)) for low in truncated]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+    finally:
+        environments.close()
+    assert environments.restarted == 1
+    assert [sum(column) for low in (0, 2) for column in zip(*truncated[low], strict=True)] == [1, 0, 1, 0]
+
+
+def test_a_process_that_is_lost_in_construction_is_replaced(tmp_path: Path) -> None:
+    environments = pool("die_once", restarts=1, marker=str(tmp_path / "died"))
+    assert not np.any(run(environments))
+    assert environments.restarted == 1
+
+
+def test_nan_after_a_reset_is_noticed() -> None:
+    with pytest.raises(EnvironmentFaultError, match=r"environment 2 .*, step 5: returned NaN in its observation"):
+        run(pool("nan_reset", share=3))
+
+
+def test_ending_takes_as_long_as_the_slowest_worker(capfd: pytest.CaptureFixture[str]) -> None:
+    environments = pool("hang", at=1, restarts=5, timeout=60.0)
+    environments.reset(np.arange(COUNT))
+    errors: list[BaseException] = []
+
+    def step() -> None:
+        try:
+            environments.step(0, np.zeros(COUNT, np.int32))
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=step)
+    thread.start()
+    time.sleep(0.5)
+    started = time.monotonic()
+    environments.close()
+    thread.join(10)
+    assert time.monotonic() - started < 8
+    assert isinstance(errors[0], ClosedPoolError)
+    assert "started anew" not in capfd.readouterr().err
+
+
+def test_the_budget_is_per_run() -> None:
+    environments = pool("raise", share=3, restarts=1)
+    for _ in range(2):
+        environments.open(1)
+        run(environments)
+        assert environments.restarted == 1
 
 
 @pytest.mark.parametrize("how", ["", "hang"])

@@ -48,27 +48,29 @@ def make(env: str | Environment, options: EnvOptions | None = None) -> Environme
     A name is `package:name`, `module:Class` for one of your own, or a bare name: the built-in environment in JAX if
     there is one, otherwise Gymnasium's.
     """
-    options = options or EnvOptions()
-    found = _in_jax(env)
-    if found is None:
-        assert isinstance(env, str)
-        package, colon, name = env.partition(":")
-        parts = (package, name) if colon else ("gymnasium", env)
-        try:
-            return host.make(Spec(*parts, options.arguments(), options.wrappers, options.stack), options.pool())
-        except ConfigError as error:
-            if colon:
-                raise
-            raise unknown("environment", env, ENVIRONMENTS, f"; and {error}") from error
-    unused = options.only_for_hosts()
-    if unused:
-        raise ConfigError(f"{unused[0]} is for environments on the host, but '{found.title}' is in JAX: leave it out")
-    return Stack(found, options.stack) if options.stack > 1 else found
-
-
-def _in_jax(env: str | Environment) -> Environment | None:
     if isinstance(env, Environment):
+        if options not in (None, EnvOptions()):
+            raise ConfigError(f"'{env.title}' is made already: give its options to make, not here")
         return env
+    options = options or EnvOptions()
+    arguments, pool = options.arguments(), options.pool()
+    found = _in_jax(env)
+    if found is not None:
+        unused = options.only_for_hosts()
+        if unused:
+            raise ConfigError(f"{unused[0]} is for environments on the host, but '{env}' is in JAX: leave it out")
+        return Stack(found, options.stack) if options.stack > 1 else found
+    package, colon, name = env.partition(":")
+    parts = (package, name) if colon else ("gymnasium", env)
+    try:
+        return host.make(Spec(*parts, arguments, options.wrappers, options.stack), pool)
+    except ConfigError as error:
+        if colon:
+            raise
+        raise unknown("environment", env, ENVIRONMENTS, f"; and {error}") from error
+
+
+def _in_jax(env: str) -> Environment | None:
     package, colon, name = env.partition(":")
     if env in ENVIRONMENTS:
         return ENVIRONMENTS[env]()

@@ -35,6 +35,9 @@ class HostEnvironment(Environment):
         """Package and name."""
         return str(self.pool.spec)
 
+    def settings(self) -> dict[str, Any]:
+        return {**dataclasses.asdict(self.pool.spec), **dataclasses.asdict(self.pool.options)}
+
     def where(self, num_envs: int, parts: int) -> str:
         return self.pool.where(num_envs, parts)
 
@@ -67,8 +70,8 @@ class HostEnvironment(Environment):
         self.pool.open(parts)
         try:
             yield
-        except Exception:
-            if self.pool.failure is not None:
+        except Exception as error:
+            if self.pool.failure is not None and error is not self.pool.failure:
                 raise self.pool.failure from None
             raise
         finally:

@@ -5,7 +5,8 @@ import json
 from typing import Any
 
 from fragmenta.errors import ConfigError
-from fragmenta_host.pool import PoolOptions
+from fragmenta_host.faults import UnusableError
+from fragmenta_host.pool import PoolOptions, check
 
 EXAMPLE = """'{"gravity": 9.8}'"""
 
@@ -46,7 +47,12 @@ class EnvOptions:
 
     def pool(self) -> PoolOptions:
         """Those that concern environments on the host."""
-        return PoolOptions(self.env_mode, self.env_workers, self.env_restarts, self.env_timeout)
+        options = PoolOptions(self.env_mode, self.env_workers, self.env_restarts, self.env_timeout)
+        try:
+            check(options)
+        except UnusableError as error:
+            raise ConfigError(str(error)) from None
+        return options
 
     def only_for_hosts(self) -> list[str]:
         """The options set here that mean nothing to an environment in JAX."""

@@ -61,9 +61,9 @@ def findings(env: Environment, num_envs: int) -> Iterator[Finding]:
 
 
 def _play(env: Environment, num_envs: int, seed: int, parts: int = 1) -> _Played:
-    """Random actions, the same for the same seed."""
+    """The same random actions every time, in environments with that seed."""
     keys = keys_by_index(jax.random.key(seed), num_envs)
-    actions = _random_actions(env, num_envs, seed)
+    actions = _random_actions(env, num_envs)
     rows, size = [], num_envs // parts
     with env.opened(parts):
         world = first = env.reset(keys)
@@ -76,9 +76,9 @@ def _play(env: Environment, num_envs: int, seed: int, parts: int = 1) -> _Played
     return _Played(first, jax.tree.map(lambda *x: np.stack(x), *rows))
 
 
-def _random_actions(env: Environment, num_envs: int, seed: int) -> Any:
-    rng, space = np.random.default_rng(seed), env.action_space
-    team = (env.num_agents,) if env.num_agents > 1 else ()
+def _random_actions(env: Environment, num_envs: int) -> Any:
+    rng, space = np.random.default_rng(0), env.action_space
+    team = () if env.team_size is None else (env.team_size,)
     shape = (STEPS, num_envs, *team)
     if isinstance(space, Discrete):
         return jnp.asarray(rng.integers(space.n, size=shape), jnp.int32)
@@ -93,7 +93,7 @@ def _in_space(env: Environment, played: _Played) -> Finding:
     shown = jax.tree.leaves(played.trajectory.observation)
     expected = leaves(env.observation_space)
     wrong = []
-    team = (env.num_agents,) if env.num_agents > 1 else ()
+    team = () if env.team_size is None else (env.team_size,)
     for array, (name, shape, dtype) in zip(shown, expected, strict=True):
         if array.shape[2:] != (*team, *shape) or array.dtype != dtype:
             found = f"{array.dtype}{list(array.shape[2:])}"
@@ -126,7 +126,8 @@ def _differs(a: Any, b: Any) -> bool:
 def _equal(check: str, detail: str, one: _Played, other: _Played, hint: str) -> Finding:
     for a, b in zip(_leaves(one), _leaves(other), strict=True):
         if _differs(a, b):
-            step = int(np.argwhere(np.asarray(a != b).reshape(len(a), -1).any(axis=1))[0][0])
+            first = len(a) != STEPS  # the observations of the reset have one row per environment, the others per step
+            step = 0 if first else int(np.argwhere(np.asarray(a != b).reshape(len(a), -1).any(axis=1))[0][0])
             return Finding(check, "", f"not so from step {step} on: {hint}")
     return Finding(check, detail)
 
@@ -134,7 +135,7 @@ def _equal(check: str, detail: str, one: _Played, other: _Played, hint: str) -> 
 def rates(env: Environment, num_envs: int, seconds: float = 1.0) -> Iterator[tuple[str, float]]:
     """Steps per second with random actions: each way of stepping them on the host, or one compiled program."""
     if not isinstance(env, HostEnvironment):
-        world, actions = env.reset(keys_by_index(jax.random.key(0), num_envs)), _random_actions(env, num_envs, 0)
+        world, actions = env.reset(keys_by_index(jax.random.key(0), num_envs)), _random_actions(env, num_envs)
         play = jax.jit(lambda world: jax.lax.scan(lambda w, a: (env.step(w, a)[0], None), world, actions)[0])
         world = jax.block_until_ready(play(world))
         started, done = time.perf_counter(), 0
@@ -142,7 +143,7 @@ def rates(env: Environment, num_envs: int, seconds: float = 1.0) -> Iterator[tup
             world, done = jax.block_until_ready(play(world)), done + 1
         yield "one compiled program", done * STEPS * num_envs / (time.perf_counter() - started)
         return
-    actions = np.asarray(_random_actions(env, num_envs, 0))
+    actions = np.asarray(_random_actions(env, num_envs))
     modes = ("vector",) if env.pool.spec.is_vector else ("serial", "threads", "processes")
     for mode in modes:
         options = dataclasses.replace(env.pool.options, mode="auto" if mode == "vector" else mode)
@@ -160,7 +161,7 @@ def rates(env: Environment, num_envs: int, seconds: float = 1.0) -> Iterator[tup
 
 def hosts(env: Environment, num_envs: int) -> Iterator[tuple[str, str]]:
     """Every policy with why it cannot host the environment; an empty reason if it can."""
-    algorithm = MAPPO(num_envs=num_envs) if env.num_agents > 1 else PPO(num_envs=num_envs)
+    algorithm = PPO(num_envs=num_envs) if env.team_size is None else MAPPO(num_envs=num_envs)
     cluster = Cluster(("device:0", "device:1", "device:2"), 2)
     try:
         algorithm.validate(env)

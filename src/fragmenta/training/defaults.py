@@ -2,6 +2,7 @@
 
 from fragmenta.algorithms import Algorithm
 from fragmenta.envs import Environment, HostEnvironment
+from fragmenta.policies import Policy
 from fragmenta_host.pool import cores
 
 WORTH_OVERLAPPING = 300e-6
@@ -15,10 +16,11 @@ def default_policy(env: Environment) -> str:
     return "single_learner_coarse" if isinstance(env, HostEnvironment) else "fused"
 
 
-def default_replicas(algorithm: Algorithm, env: Environment) -> int:
+def default_replicas(algorithm: Algorithm, env: Environment, policy: str | Policy) -> int:
     """One, or two where environments on the host take their time and cores are left: one half steps while the other
     half's actions are computed, so that neither waits."""
-    if not isinstance(env, HostEnvironment) or algorithm.num_envs % 2 or cores() < SPARE_CORES:
+    takes_turns = isinstance(policy, str) and policy.startswith("single_learner")
+    if not isinstance(env, HostEnvironment) or not takes_turns or algorithm.num_envs % 2 or cores() < SPARE_CORES:
         return 1
     # Packages that step many environments at once do not say how long one takes; they are chosen for large numbers.
     slow = env.pool.spec.is_vector or algorithm.num_envs * env.pool.step_seconds > WORTH_OVERLAPPING

@@ -93,9 +93,10 @@ def train(
     _validate(algorithm, environment, engine, deadline)
     keep_compiled_programs()
     cluster = cluster or local_cluster(replicas=0)
+    policy = policy or default_policy(environment)
     if cluster.replicas == 0:
-        cluster = dataclasses.replace(cluster, replicas=default_replicas(algorithm, environment))
-    plan = project(trace(algorithm, environment), policy or default_policy(environment), cluster, merge)
+        cluster = dataclasses.replace(cluster, replicas=default_replicas(algorithm, environment, policy))
+    plan = project(trace(algorithm, environment), policy, cluster, merge)
     if plan.lags and not algorithm.allows_lag:
         raise ConfigError(
             f"{type(algorithm).__name__} does not say that it may act with parameters older than those it learns: "
@@ -122,6 +123,7 @@ def train(
             "lag": cluster.lag,
             "max_lag": cluster.max_lag,
             "deadline": deadline,
+            "environment": environment.settings(),
             "version": fragmenta.__version__,
         }
         hyper_parameters = dataclasses.asdict(algorithm)

@@ -1,0 +1,153 @@
+"""Environments in worker processes, over shared memory."""
+
+import dataclasses
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fragmenta_host.arrays import Arrays, Description, nameless_file, shared
+from fragmenta_host.catalogue import Spec
+from fragmenta_host.faults import Fault
+from fragmenta_host.messages import receive
+from fragmenta_host.process import ENDING_SECONDS, GoneError, WorkerProcess
+from fragmenta_host.worker import FAILED, STEP
+
+Lane = tuple[int, int]
+"""The environments from the first index to below the second."""
+
+
+class Processes:
+    """In worker processes: process i has every environment whose index leaves i, so each lane uses all of them.
+
+    A process that is lost is lost for all lanes. Its generation counts how often it was replaced; a lane that has seen
+    an older one knows that its environments there were started anew.
+    """
+
+    def __init__(self, spec: Spec, description: Description, count: int, workers: int, timeout: float) -> None:
+        self._spec, self._description, self._count, self._timeout = spec, description, count, timeout
+        self._memory = nameless_file(Arrays(description, count).bytes)
+        self.arrays = shared(description, count, self._memory)
+        self._workers = [WorkerProcess() for _ in range(workers)]
+        self._generations = [0] * workers
+        self._seen: dict[Lane, list[int]] = {}
+        self._lock = threading.RLock()
+
+    def reset(self, seeds: np.ndarray) -> list[Fault]:
+        """Build what is not there yet, all processes at once, and start episodes."""
+        return self._everywhere(self._begin_building) or self._everywhere(lambda i: self._begin_reset(i, seeds))
+
+    def step(self, low: int, high: int) -> tuple[list[Fault], list[int]]:
+        """Let every process do its share, and wait for all."""
+        with self._lock:  # not while one is being replaced
+            workers, current = list(self._workers), list(self._generations)
+        seen = self._seen.setdefault((low, high), list(current))
+        faults: list[Fault] = []
+        fresh: list[int] = []
+        asked: list[tuple[int, WorkerProcess, socket.socket]] = []
+        for i, worker in enumerate(workers):
+            if seen[i] != current[i]:
+                fresh += [index for index in self._indices(i) if low <= index < high]
+                seen[i] = current[i]
+                continue
+            try:
+                lane = self._lane(worker, low, high)
+                lane.sendall(STEP)
+                asked.append((i, worker, lane))
+            except (GoneError, OSError):
+                faults.append(self._lost(i, worker.gone(None)))
+        for i, worker, lane in asked:
+            try:
+                reply = lane.recv(1)
+                if reply == FAILED:
+                    faults += found_in(receive(lane)[0])
+                elif not reply:
+                    raise EOFError
+            except TimeoutError:
+                faults.append(self._lost(i, worker.gone(self._timeout)))
+            except (OSError, EOFError):
+                faults.append(self._lost(i, worker.gone(None)))
+        return faults, fresh
+
+    def caught_up(self, fault: Fault, low: int, high: int) -> bool:
+        """A process is lost for all lanes at once; the first to notice starts another."""
+        i, seen = fault.index % len(self._workers), self._seen.get((low, high))
+        if seen is None or seen[i] == self._generations[i]:
+            return False
+        seen[i] = self._generations[i]
+        return True
+
+    def restart(self, fault: Fault, seeds: np.ndarray, low: int, high: int) -> list[Fault]:
+        """A new environment, or a new process with all of its environments if the old one is gone."""
+        i = fault.index % len(self._workers)
+        with self._lock:
+            try:
+                if self._workers[i].process.poll() is None:
+                    order = {"order": "rebuild", "index": fault.index, "seed": int(seeds[fault.index])}
+                    return found_in(self._workers[i].order(order, self._timeout))
+                self._workers[i].close()
+                self._workers[i] = WorkerProcess()
+                self._begin_building(i)
+                faults = found_in(self._workers[i].finish(self._timeout))
+                if not faults:
+                    self._begin_reset(i, seeds)
+                    faults = found_in(self._workers[i].finish(self._timeout))
+            except GoneError as gone:
+                return [self._lost(i, gone)]
+            self._generations[i] += 1
+            if (low, high) in self._seen:
+                self._seen[low, high][i] = self._generations[i]
+            return faults
+
+    def close(self) -> None:
+        """End all processes at once, and let go of the memory."""
+        for worker in self._workers:
+            worker.hang_up()
+        end = time.monotonic() + ENDING_SECONDS
+        for worker in self._workers:
+            worker.close(max(0.0, end - time.monotonic()))
+        os.close(self._memory)
+
+    def _everywhere(self, begin: Callable[[int], None]) -> list[Fault]:
+        for i in range(len(self._workers)):
+            begin(i)
+        faults: list[Fault] = []
+        for i, worker in enumerate(self._workers):
+            try:
+                faults += found_in(worker.finish(self._timeout))
+            except GoneError as gone:
+                faults.append(self._lost(i, gone))
+        return faults
+
+    def _begin_building(self, i: int) -> None:
+        what = {"spec": dataclasses.asdict(self._spec), "description": self._description.to_json()}
+        share = {"count": self._count, "first": i, "stride": len(self._workers)}
+        self._workers[i].begin({"order": "build", **what, **share}, self._memory)
+
+    def _begin_reset(self, i: int, seeds: np.ndarray) -> None:
+        self._workers[i].begin({"order": "reset", "seeds": [int(seed) for seed in seeds]})
+
+    def _lane(self, worker: WorkerProcess, low: int, high: int) -> socket.socket:
+        lane = worker.lanes.get((low, high))
+        if lane is None:
+            with self._lock:
+                lane = worker.open_lane(low, high, self._timeout)
+        return lane
+
+    def _indices(self, i: int) -> range:
+        return range(i, self._count, len(self._workers))
+
+    def _lost(self, i: int, gone: GoneError) -> Fault:
+        """All environments of a process are lost; the one that it worked on is to blame."""
+        index = int(self.arrays.busy[i]) - 1
+        index = index if index >= 0 else i
+        return Fault(index, str(gone), lost=tuple(other for other in self._indices(i) if other != index))
+
+
+def found_in(answer: dict[str, Any]) -> list[Fault]:
+    """The faults that a worker reports."""
+    return [Fault(**{**found, "lost": tuple(found["lost"])}) for found in answer.get("faults", ())]
