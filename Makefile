@@ -7,7 +7,7 @@ BIN = $(VENV)/bin
 READY = $(VENV)/.ready
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: train test full lint bench bench-gpu bench-split bench-envs learn team async soak both-jax adapters adapters-here clean
+.PHONY: train test full lint bench bench-gpu bench-split bench-envs learn learn-envs atari host-soak team async soak both-jax adapters adapters-here clean
 
 train: $(READY)
 	$(BIN)/fragmenta train ppo CartPole-v1
@@ -39,6 +39,18 @@ bench-split: $(READY)
 # Host environments side by side with Stable-Baselines3, RLlib (in a virtual environment of their own) and bare stepping.
 bench-envs: $(READY)
 	$(BIN)/python benchmarks/environments.py
+
+# PPO on Gymnasium's CartPole and HalfCheetah under three policies, three seeds each.
+learn-envs: $(READY)
+	$(BIN)/python benchmarks/host_learning.py
+
+# Pong with the CNN, for ten minutes.
+atari: $(READY)
+	$(BIN)/python benchmarks/atari.py pong
+
+# Twenty minutes of HalfCheetah, and a thousand starts and stops of worker processes.
+host-soak: $(READY)
+	$(BIN)/python benchmarks/host_soak.py
 
 # MAPPO on simple_spread and simple_tag, three seeds each.
 team: $(READY)
