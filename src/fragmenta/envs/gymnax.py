@@ -37,16 +37,19 @@ class GymnaxEnvironment(Environment):
 
     @property
     def observation_space(self) -> Space:
-        said, shown = self.original().observation_space(self.params()), shown_by(self)
-        if hasattr(said, "n") and shown.shape == ():
-            return Discrete(int(said.n))
-        if hasattr(said, "low"):
-            return space_of(shown, np.min(said.low), np.max(said.high))
-        return space_of(shown)
+        shown = shown_by(self)
+        with jax.ensure_compile_time_eval():  # it computes bounds with JAX, which within a trace would be no numbers
+            said = self.original().observation_space(self.params())
+            if hasattr(said, "n") and shown.shape == ():
+                return Discrete(int(said.n))
+            if hasattr(said, "low"):
+                return space_of(shown, np.min(said.low), np.max(said.high))
+            return space_of(shown)
 
     @property
     def action_space(self) -> Space:
-        return action_space_of(self.original().action_space(self.params()))
+        with jax.ensure_compile_time_eval():
+            return action_space_of(self.original().action_space(self.params()))
 
     def initial(self, key: jax.Array) -> Shown:
         observation, state = self.original().reset_env(key, self.params())

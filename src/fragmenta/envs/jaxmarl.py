@@ -44,7 +44,8 @@ class JaxMARLEnvironment(TeamEnvironment):
 
     @property
     def action_space(self) -> Space:
-        return action_space_of(self.original().action_space(self.original().agents[0]))
+        with jax.ensure_compile_time_eval():
+            return action_space_of(self.original().action_space(self.original().agents[0]))
 
     def alive(self, state: Shown) -> jax.Array:
         return state.alive
