@@ -33,9 +33,14 @@ CASES = {
     ),
     "odd": (Odd(num_envs=8), "CartPole-v1"),
 }
-FEW_POLICIES = {
+FEW_POLICIES: dict[str, tuple[str, ...]] = {
+    "ppo-pendulum": ("fused", "single_learner_fine"),
+    "a2c": ("single_learner_coarse", "central"),
+    "impala": ("fused", "single_learner_coarse"),
+    "mappo-shared": ("fused", "environments"),
+    "mappo-separate": ("central", "environments"),
     "ppo-normalized": ("single_learner_coarse", "central"),
-    "ppo-medley": ("single_learner_coarse", "central"),
+    "ppo-medley": ("single_learner_coarse",),
     "ppo-gru": ("single_learner_fine", "central"),
     "a2c-normalized": (),
 }

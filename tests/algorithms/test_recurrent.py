@@ -26,6 +26,7 @@ def test_remembers_what_was_shown() -> None:
     assert float(jnp.exp(right).min()) > 0.95
 
 
+@pytest.mark.full
 def test_without_a_memory_it_is_a_guess() -> None:
     assert abs(fragmenta.train(PPO(hidden=(16,), **PROBE), "ProbeMemory").summary["return_mean"]) < 0.3
 

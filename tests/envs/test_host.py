@@ -158,9 +158,16 @@ def expected() -> Any:
         return plain(ALGORITHM, env, 6)
 
 
-CASES = [("single_learner_coarse", 1), ("single_learner_coarse", 2), ("single_learner_coarse", 4)]
-CASES += [("single_learner_fine", 1), ("single_learner_fine", 2), ("multi_learner", 1), ("multi_learner", 2)]
-CASES += [("central", 2), ("multi_learner", 8)]
+CASES: list[Any] = [("single_learner_coarse", 1), ("single_learner_coarse", 2), ("single_learner_fine", 2)]
+CASES += [("multi_learner", 2)]
+MORE = [
+    ("single_learner_coarse", 4),
+    ("single_learner_fine", 1),
+    ("multi_learner", 1),
+    ("multi_learner", 8),
+    ("central", 2),
+]
+CASES += [pytest.param(*case, marks=pytest.mark.full) for case in MORE]
 
 
 @pytest.mark.parametrize(("policy", "replicas"), CASES)

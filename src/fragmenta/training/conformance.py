@@ -64,16 +64,18 @@ def _play(env: Environment, num_envs: int, seed: int, parts: int = 1) -> _Played
     """The same random actions every time, in environments with that seed."""
     keys = keys_by_index(jax.random.key(seed), num_envs)
     actions = _random_actions(env, num_envs)
-    rows, size = [], num_envs // parts
+    played, size = [], num_envs // parts
     with env.opened(parts):
-        world = first = env.reset(keys)
+        first = env.reset(keys)
         step = jax.jit(lambda world, action: env.step(world, action))
-        worlds = [jax.tree.map(lambda x, low=low: x[low : low + size], world) for low in range(0, num_envs, size)]
-        for action in actions:
-            found = [step(w, action[i * size : (i + 1) * size]) for i, w in enumerate(worlds)]
-            worlds = [w for w, _ in found]
-            rows.append(jax.tree.map(lambda *x: np.concatenate(x), *(transition for _, transition in found)))
-    return _Played(first, jax.tree.map(lambda *x: np.stack(x), *rows))
+        for low in range(0, num_envs, size):  # one part after the other, so that none is stepped between two others
+            world = jax.tree.map(lambda x, low=low: x[low : low + size], first)
+            rows = []
+            for action in actions:
+                world, transition = step(world, action[low : low + size])
+                rows.append(transition)
+            played.append(jax.tree.map(lambda *x: np.stack(x), *rows))
+    return _Played(first, jax.tree.map(lambda *x: np.concatenate(x, axis=1), *played))
 
 
 def _random_actions(env: Environment, num_envs: int) -> Any:
