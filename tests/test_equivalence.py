@@ -96,13 +96,18 @@ def test_every_policy_equals_the_plain_program(case: str, policy: str, replicas:
     compare(case, policy, devices_for(case, policy), replicas, merge=False, bitwise=replicas == 1)
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+def some(policies: tuple[str, ...], short: tuple[str, ...]) -> list[Any]:
+    """All of them, those that `make test` leaves out marked."""
+    return [pytest.param(policy, marks=() if policy in short else pytest.mark.full) for policy in policies]
+
+
+@pytest.mark.parametrize("policy", some(POLICIES, ("single_learner_coarse", "single_learner_fine", "central")))
 def test_what_shares_a_device_is_merged_into_the_plain_program(policy: str) -> None:
     compare("ppo-cartpole", policy, 1, 1 if policy == "multi_learner" else 4, merge=True, bitwise=True)
 
 
-@pytest.mark.parametrize("policy", ["fused", "single_learner_coarse", "single_learner_fine", "central"])
-@pytest.mark.parametrize("devices", [1, 3])
+@pytest.mark.parametrize("policy", some((*POLICIES[:3], "central"), ("fused", "single_learner_coarse")))
+@pytest.mark.parametrize("devices", [1, pytest.param(3, marks=pytest.mark.full)])
 def test_replicas_that_share_devices(policy: str, devices: int) -> None:
     compare("ppo-cartpole", policy, devices, 2, merge=devices > 1, bitwise=False)
 

@@ -57,7 +57,7 @@ def test_a_fault_is_one_line_with_environment_and_step(how: str) -> None:
     assert ("the motor is stuck" in caught.value.trace) == (how == "raise")
 
 
-@pytest.mark.parametrize("how", ["raise", "exit", "hang", "nan", "shape"])
+@pytest.mark.parametrize("how", ["raise", "exit", "nan", pytest.param("hang", marks=pytest.mark.full)])
 def test_a_fault_is_survived_within_the_budget(how: str, capfd: pytest.CaptureFixture[str]) -> None:
     environments = pool(how, share=3, restarts=2, timeout=2.0 if how == "hang" else 20.0)
     truncated = run(environments)
