@@ -143,6 +143,8 @@ class Pool:
 
     def _describe(self) -> tuple[Description, float]:
         if self.spec.is_vector:
+            if self.options.restarts:
+                raise UnusableError(f"{self.spec} cannot start single environments anew: leave env_restarts out")
             return vector_class(self.spec).describe(self.spec.name, self.spec.arguments, self.spec.stack), 0.0
         worker = WorkerProcess()  # ends once it has answered: until there is a reset, nothing is left running
         try:

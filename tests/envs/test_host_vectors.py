@@ -20,7 +20,7 @@ from fragmenta.envs import host
 from fragmenta.rl import keys_by_index
 from fragmenta_host.catalogue import Spec
 from fragmenta_host.faults import UnusableError
-from fragmenta_host.pool import Pool, Stepped
+from fragmenta_host.pool import Pool, PoolOptions, Stepped
 from helpers import assert_same, cpu_cluster
 
 BREAKOUT = ("ale", "breakout")
@@ -239,3 +239,8 @@ def test_ppo_learns_the_same_with_one_replica_and_with_two() -> None:
     assert_same(found[1, 1].params, found[1, 2].params, 1e-5)
     assert_same(found[1, 1].params, found[2, 3].params, 1e-5)
     assert [r["episodes"] for r in found[1, 1].metrics] == [r["episodes"] for r in found[2, 3].metrics]
+
+
+def test_restarts_of_what_cannot_be_restarted_are_refused() -> None:
+    with pytest.raises(UnusableError, match="envpool:CartPole-v1 cannot start single environments anew"):
+        Pool(Spec(*CARTPOLE), PoolOptions(restarts=1))
