@@ -9,6 +9,7 @@ from fragmenta_host.arrays import Arrays, Description
 from fragmenta_host.catalogue import Spec, single_maker, vector_class
 from fragmenta_host.faults import Fault
 from fragmenta_host.group import Group
+from fragmenta_host.priority import step_aside
 
 
 class Backend(Protocol):
@@ -42,7 +43,8 @@ class InProcess:
 
     def __init__(self, spec: Spec, description: Description, count: int, threads: int) -> None:
         self.arrays = Arrays(description, count)
-        self._groups = [Group(single_maker(spec), description, self.arrays, i, threads) for i in range(threads)]
+        maker = single_maker(spec)
+        self._groups = [Group(maker, description, self.arrays, range(i, count, threads), i) for i in range(threads)]
         self._threads = ThreadPoolExecutor(threads, "fragmenta-envs") if threads > 1 else None
 
     def reset(self, seeds: np.ndarray) -> list[Fault]:
@@ -87,14 +89,19 @@ class Vectors:
     def reset(self, seeds: np.ndarray) -> list[Fault]:
         """Build all vectors anew, because most packages take seeds only then, and start episodes."""
         self.close()
-        for low, high in self._spans:
-            made = vector_class(self._spec)
-            vector = made(self._spec.name, self._spec.arguments, self._spec.stack, seeds[low:high], self._threads)
-            self._vectors[low, high] = vector
+        # Threads that a package starts inherit the priority of the one that makes the vector.
+        with ThreadPoolExecutor(1, initializer=step_aside) as aside:
+            for low, high in self._spans:
+                self._vectors[low, high] = aside.submit(self._make, seeds[low:high]).result()
+        for (low, high), vector in self._vectors.items():
             for target, leaf in zip(self.arrays.observation, vector.reset(), strict=True):
                 target[low:high] = leaf
         self.arrays.alive[:] = self.arrays.next_alive[:] = True
         return []
+
+    def _make(self, seeds: np.ndarray) -> Any:
+        spec = self._spec
+        return vector_class(spec)(spec.name, spec.arguments, spec.stack, seeds, self._threads)
 
     def step(self, low: int, high: int) -> tuple[list[Fault], list[int]]:
         """One step of a lane's vector."""

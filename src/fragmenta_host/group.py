@@ -1,5 +1,6 @@
 """Step several environments of one kind, one after the other, and write what they show into their rows."""
 
+import bisect
 import contextlib
 import sys
 import time
@@ -16,12 +17,14 @@ Maker = Callable[[], Single]
 
 
 class Group:
-    """Every `stride`-th environment from `first` on; where an episode ends, the next one starts in the same step."""
+    """The environments of some indices; where an episode ends, the next one starts in the same step.
 
-    def __init__(self, maker: Maker, description: Description, arrays: Arrays, first: int, stride: int) -> None:
-        self._maker, self.arrays, self._first, self._stride = maker, arrays, first, stride
+    `slot` is the group's place among all that share the arrays: there it says which environment it works on.
+    """
+
+    def __init__(self, maker: Maker, description: Description, arrays: Arrays, indices: range, slot: int) -> None:
+        self._maker, self.arrays, self._indices, self._slot = maker, arrays, indices, slot
         self._checks = checks(description)
-        self._indices = range(first, len(arrays.reward), stride)
         self._members: dict[int, Single] = {}
 
     def build(self) -> list[Fault]:
@@ -65,14 +68,14 @@ class Group:
 
     def step(self, low: int, high: int) -> list[Fault]:
         """One step of those with indices from `low` to below `high`, by the actions in their rows."""
-        start = low + (self._first - low) % self._stride
-        if start >= high:
+        indices = within(self._indices, low, high)
+        if not indices:
             return []
-        members, busy, slot = self._members, self.arrays.busy, self._first
-        indices, rows = range(start, high, self._stride), slice(start, high, self._stride)
+        members, busy, slot = self._members, self.arrays.busy, self._slot
+        rows = slice(indices.start, indices.stop, indices.step)
         faults: list[Fault] = []
         outcomes: dict[int, Outcome] = {}
-        for index, action in zip(indices, members[start].actions(self.arrays.action[rows]), strict=True):
+        for index, action in zip(indices, members[indices.start].actions(self.arrays.action[rows]), strict=True):
             busy[slot] = index + 1
             try:
                 outcomes[index] = members[index].step(action)
@@ -130,7 +133,12 @@ class Group:
         self.arrays.alive[index] = seen.alive
 
     def _at_work(self, index: int) -> None:
-        self.arrays.busy[self._first] = index + 1
+        self.arrays.busy[self._slot] = index + 1
+
+
+def within(indices: range, low: int, high: int) -> range:
+    """Those from `low` to below `high`."""
+    return indices[bisect.bisect_left(indices, low) : bisect.bisect_left(indices, high)]
 
 
 def checks(description: Description) -> list[Callable[[tuple[int, ...], Any], None]]:

@@ -4,16 +4,18 @@ import dataclasses
 import os
 import sys
 import threading
-from typing import Any, NamedTuple
+import time
+from typing import Any
 
 import numpy as np
 
-from fragmenta_host.arrays import MOST_PROCESSES, Arrays, Description
+from fragmenta_host.arrays import MOST_PROCESSES, Description
 from fragmenta_host.backends import Backend, InProcess, Vectors
 from fragmenta_host.catalogue import Spec, vector_class
 from fragmenta_host.faults import EnvironmentFaultError, Fault, UnusableError
 from fragmenta_host.process import ENDING_SECONDS, GoneError, WorkerProcess
 from fragmenta_host.processes import Lane, Processes
+from fragmenta_host.stepped import Stepped, read, wrong_numbers, wrong_observations
 
 MODES = ("auto", "serial", "threads", "processes")
 HAND_OVER_SECONDS = 60e-6
@@ -39,18 +41,6 @@ class PoolOptions:
     """Seconds that one order to a process may take, a step above all."""
 
 
-class Stepped(NamedTuple):
-    """One step of some environments, as lists of arrays with a row each."""
-
-    observation: list[np.ndarray]
-    next_observation: list[np.ndarray]
-    reward: np.ndarray
-    terminated: np.ndarray
-    truncated: np.ndarray
-    alive: np.ndarray
-    next_alive: np.ndarray
-
-
 class Pool:
     """The environments of one name. Knows what they are from the start; builds them at `reset`."""
 
@@ -62,8 +52,8 @@ class Pool:
         self._backend: Backend | None = None
         self._parts, self._count = 1, 0
         self._lock = threading.Lock()  # held by the lane that starts something anew
-        self._at_rest = threading.Condition()
-        self._stepping, self._closing = 0, False
+        self._lanes: dict[int, threading.Lock] = {}  # each is held by a step of the lane that begins there
+        self._closing = False
         self._steps: dict[int, int] = {}
         self.description, self.step_seconds = self._describe()
 
@@ -82,11 +72,12 @@ class Pool:
                 self._end_backend()
             if self._backend is None:
                 self._count, self._backend = len(seeds), self._start(len(seeds))
-            while faults := self._backend.reset(self._seeds) or self._wrong(0, self._backend.arrays.observation):
+            while faults := self._backend.reset(self._seeds) or self._unseen(self._backend):
                 self._recover(faults, 0, (0, 0))
             arrays, size = self._backend.arrays, max(1, len(seeds) // self._parts)
             shown = [leaf.copy() for leaf in arrays.observation]
             self._shown = {low: [leaf[low : low + size] for leaf in shown] for low in range(0, len(seeds), size)}
+            self._lanes = {low: threading.Lock() for low in self._shown}
             return shown, arrays.alive.copy()
         except BaseException as error:
             self.failure = error
@@ -94,17 +85,12 @@ class Pool:
 
     def step(self, low: int, action: np.ndarray) -> Stepped:
         """One step of as many environments from index `low` on as there are actions."""
-        with self._at_rest:
-            backend = self._backend
-            if backend is None or self._closing:
-                raise ClosedPoolError(f"{self.spec} was closed or never reset")
-            self._stepping += 1
-        try:
+        if low not in self._lanes:
+            raise ClosedPoolError(f"{self.spec} was never reset")
+        with self._lanes[low]:
+            if (backend := self._backend) is None or self._closing:
+                raise ClosedPoolError(f"{self.spec} was closed")
             return self._step(backend, slice(low, low + len(action)), action)
-        finally:
-            with self._at_rest:
-                self._stepping -= 1
-                self._at_rest.notify_all()
 
     def _step(self, backend: Backend, rows: slice, action: np.ndarray) -> Stepped:
         arrays, low, high = backend.arrays, rows.start, rows.stop
@@ -112,11 +98,12 @@ class Pool:
         arrays.action[rows] = action
         faults, fresh = backend.step(low, high)
         while True:
-            for index in self._recover(faults, step, (low, high)) + fresh:
-                if low <= index < high:
-                    self._cut(arrays, index, low)
-            found, fresh = _read(arrays, rows), []
-            faults = self._wrong(low, found.next_observation, found.observation, found.reward)
+            if faults or fresh:
+                for index in self._recover(faults, step, (low, high)) + fresh:
+                    if low <= index < high:
+                        self._cut(arrays, index, low)
+            found, fresh = read(arrays, rows), []
+            faults = wrong_numbers(self.description, found, low)
             if not faults:
                 break
         self._shown[low] = found.observation
@@ -137,8 +124,7 @@ class Pool:
 
     def close(self) -> None:
         """End all processes and threads. A step that is under way is left to end, for a while; no other begins."""
-        with self._at_rest:
-            self._closing = True
+        self._closing = True
         self._end_backend()
 
     def _describe(self) -> tuple[Description, float]:
@@ -201,7 +187,10 @@ class Pool:
             return Vectors(self.spec, self.description, count, self._parts, self.workers)
         if self.mode != "processes":
             return InProcess(self.spec, self.description, count, self.workers)
-        return Processes(self.spec, self.description, count, self.workers, self.options.timeout)
+        return Processes(self.spec, self.description, count, self._parts, self.workers, self.options.timeout)
+
+    def _unseen(self, backend: Backend) -> list[Fault]:
+        return wrong_observations(self.description, backend.arrays.observation, 0)
 
     def _recover(self, faults: list[Fault], step: int, lane: Lane) -> list[int]:
         """Start anew what failed, while there are restarts left; all environments that it concerned."""
@@ -241,45 +230,19 @@ class Pool:
         arrays.reward[index], arrays.terminated[index], arrays.truncated[index] = 0.0, False, True
         arrays.next_alive[index] = True
 
-    def _wrong(self, low: int, *leaves: list[np.ndarray] | np.ndarray) -> list[Fault]:
-        """A fault for every environment that showed or paid a number that is none."""
-        names = [name for name, _, _ in self.description.observation_leaves]
-        faults: dict[int, Fault] = {}
-        for group in leaves:
-            named = zip(names, group, strict=True) if isinstance(group, list) else [("reward", group)]
-            for name, leaf in named:
-                if leaf.dtype.kind != "f" or not np.isnan(leaf).any():
-                    continue
-                for i in np.flatnonzero(np.isnan(leaf.reshape(len(leaf), -1)).any(axis=1)):
-                    index = low + int(i)
-                    faults.setdefault(index, Fault(index, f"returned NaN in its {name}, expected numbers"))
-        return list(faults.values())
-
     def _end_backend(self) -> None:
         backend, self._backend = self._backend, None
         if backend is None:
             return
-        with self._at_rest:
-            at_rest = self._at_rest.wait_for(lambda: not self._stepping, ENDING_SECONDS)
+        end = time.monotonic() + ENDING_SECONDS
+        lanes = list(self._lanes.values())
+        free = [lane for lane in lanes if lane.acquire(timeout=max(0.0, end - time.monotonic()))]
+        for lane in free:
+            lane.release()  # a step that begins only now finds the pool closed
+        at_rest = len(free) == len(lanes)
         # Closing an environment within its step may crash; in another process it may not.
         if at_rest or isinstance(backend, Processes):
             backend.close()
-
-
-def _read(arrays: Arrays, rows: slice) -> Stepped:
-    """What a step led to, in arrays of its own: those that are shared change with the next step."""
-    following = [leaf[rows].copy() for leaf in arrays.next]
-    terminated, truncated = arrays.terminated[rows].copy(), arrays.truncated[rows].copy()
-    next_alive = arrays.next_alive[rows].copy()
-    done = terminated | truncated
-    now = following
-    if done.any():
-        now = [leaf.copy() for leaf in following]
-        for leaf, after_reset in zip(now, arrays.observation, strict=True):
-            leaf[done] = after_reset[rows][done]
-        next_alive = next_alive & ~terminated.reshape(-1, *[1] * (next_alive.ndim - 1))
-    reward, alive = arrays.reward[rows].copy(), arrays.alive[rows].copy()
-    return Stepped(now, following, reward, terminated, truncated, alive, next_alive)
 
 
 def check(options: PoolOptions) -> None:

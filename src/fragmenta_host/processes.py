@@ -13,6 +13,7 @@ import numpy as np
 from fragmenta_host.arrays import Arrays, Description, nameless_file, shared
 from fragmenta_host.catalogue import Spec
 from fragmenta_host.faults import Fault
+from fragmenta_host.group import within
 from fragmenta_host.messages import receive
 from fragmenta_host.process import ENDING_SECONDS, GoneError, WorkerProcess
 from fragmenta_host.worker import FAILED, STEP
@@ -22,17 +23,22 @@ Lane = tuple[int, int]
 
 
 class Processes:
-    """In worker processes: process i has every environment whose index leaves i, so each lane uses all of them.
+    """In worker processes. Each has some of every lane's environments, so that each lane uses all of them; with no more
+    processes than lanes, each has some lanes for itself, so that no lane waits for another.
 
     A process that is lost is lost for all lanes. Its generation counts how often it was replaced; a lane that has seen
     an older one knows that its environments there were started anew.
     """
 
-    def __init__(self, spec: Spec, description: Description, count: int, workers: int, timeout: float) -> None:
+    def __init__(
+        self, spec: Spec, description: Description, count: int, parts: int, workers: int, timeout: float
+    ) -> None:
         self._spec, self._description, self._count, self._timeout = spec, description, count, timeout
         self._memory = nameless_file(Arrays(description, count).bytes)
         self.arrays = shared(description, count, self._memory)
         self._workers = [WorkerProcess() for _ in range(workers)]
+        self._shares = shares(count, parts, workers)
+        self._owner = {index: i for i, share in enumerate(self._shares) for index in share}
         self._generations = [0] * workers
         self._seen: dict[Lane, list[int]] = {}
         self._lock = threading.RLock()
@@ -50,8 +56,10 @@ class Processes:
         fresh: list[int] = []
         asked: list[tuple[int, WorkerProcess, socket.socket]] = []
         for i, worker in enumerate(workers):
+            if not within(self._shares[i], low, high):
+                continue
             if seen[i] != current[i]:
-                fresh += [index for index in self._indices(i) if low <= index < high]
+                fresh += within(self._shares[i], low, high)
                 seen[i] = current[i]
                 continue
             try:
@@ -75,7 +83,7 @@ class Processes:
 
     def caught_up(self, fault: Fault, low: int, high: int) -> bool:
         """A process is lost for all lanes at once; the first to notice starts another."""
-        i, seen = fault.index % len(self._workers), self._seen.get((low, high))
+        i, seen = self._owner[fault.index], self._seen.get((low, high))
         if seen is None or seen[i] == self._generations[i]:
             return False
         seen[i] = self._generations[i]
@@ -83,7 +91,7 @@ class Processes:
 
     def restart(self, fault: Fault, seeds: np.ndarray, low: int, high: int) -> list[Fault]:
         """A new environment, or a new process with all of its environments if the old one is gone."""
-        i = fault.index % len(self._workers)
+        i = self._owner[fault.index]
         with self._lock:
             try:
                 if self._workers[i].process.poll() is None:
@@ -125,7 +133,8 @@ class Processes:
 
     def _begin_building(self, i: int) -> None:
         what = {"spec": dataclasses.asdict(self._spec), "description": self._description.to_json()}
-        share = {"count": self._count, "first": i, "stride": len(self._workers)}
+        indices = self._shares[i]
+        share = {"count": self._count, "indices": [indices.start, indices.stop, indices.step], "slot": i}
         self._workers[i].begin({"order": "build", **what, **share}, self._memory)
 
     def _begin_reset(self, i: int, seeds: np.ndarray) -> None:
@@ -138,14 +147,18 @@ class Processes:
                 lane = worker.open_lane(low, high, self._timeout)
         return lane
 
-    def _indices(self, i: int) -> range:
-        return range(i, self._count, len(self._workers))
-
     def _lost(self, i: int, gone: GoneError) -> Fault:
         """All environments of a process are lost; the one that it worked on is to blame."""
         index = int(self.arrays.busy[i]) - 1
-        index = index if index >= 0 else i
-        return Fault(index, str(gone), lost=tuple(other for other in self._indices(i) if other != index))
+        index = index if index >= 0 else self._shares[i][0]
+        return Fault(index, str(gone), lost=tuple(other for other in self._shares[i] if other != index))
+
+
+def shares(count: int, parts: int, workers: int) -> list[range]:
+    """Which environments each of the workers has, if as many lanes as there are parts step them."""
+    if workers > parts:
+        return [range(i, count, workers) for i in range(workers)]
+    return [range(i * count // workers, (i + 1) * count // workers) for i in range(workers)]
 
 
 def found_in(answer: dict[str, Any]) -> list[Fault]:

@@ -19,6 +19,7 @@ from fragmenta_host.catalogue import Spec, single_maker
 from fragmenta_host.faults import Fault, UnusableError, raised
 from fragmenta_host.group import Group, step_seconds
 from fragmenta_host.messages import receive, send
+from fragmenta_host.priority import step_aside
 from fragmenta_host.single import Single
 
 STEP, DONE, FAILED = b"s", b"k", b"f"
@@ -80,12 +81,13 @@ class Worker:
         return {"modules": sorted(sys.modules)}
 
     def _build(
-        self, memory: int, spec: dict[str, Any], description: dict[str, Any], count: int, first: int, stride: int
+        self, memory: int, spec: dict[str, Any], description: dict[str, Any], count: int, indices: list[int], slot: int
     ) -> dict[str, Any]:
         """Make this worker's share of the environments, or those of it that are not there yet."""
         if self.group is None:
             found = Description.from_json(description)
-            self.group = Group(single_maker(Spec(**spec)), found, shared(found, count, memory), first, stride)
+            arrays = shared(found, count, memory)
+            self.group = Group(single_maker(Spec(**spec)), found, arrays, range(*indices), slot)
         os.close(memory)
         return _answer(self.group.build())
 
@@ -117,6 +119,7 @@ def main() -> None:
     """Serve the parent until it is gone."""
     threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
     os.nice(5)  # whoever computes actions goes first: environments wait for them, not the other way round
+    step_aside()
     control = socket.socket(fileno=int(sys.argv[1]))
     worker = Worker()
     with selectors.DefaultSelector() as selector:

@@ -23,7 +23,7 @@ COUNT = 4
 
 def pool(how: str, share: int = 1, at: int = 5, marker: str = "", **options: object) -> Pool:
     spec = Spec("faulty_envs", "Steady", {"how": how, "share": share, "at": at, "marker": marker})
-    return Pool(spec, PoolOptions(mode="processes", workers=2, **{"timeout": 20.0, **options}))  # pyright: ignore
+    return Pool(spec, PoolOptions(**{"mode": "processes", "workers": 2, "timeout": 20.0, **options}))  # pyright: ignore
 
 
 def run(environments: Pool, steps: int = 8) -> list[np.ndarray]:
@@ -81,19 +81,32 @@ def test_a_fault_before_the_first_step(how: str, where: str) -> None:
 
 
 def test_a_lane_notices_that_its_environments_were_started_anew_for_another_one() -> None:
-    environments = pool("exit", share=3, restarts=1)
+    environments = pool("exit", share=3, restarts=1, workers=1)
     environments.open(2)
     try:
         environments.reset(np.arange(1, COUNT + 1))
         action = np.zeros(2, np.int32)
         for _ in range(3):
             environments.step(0, action)
-        for step in range(1, 6):  # environment 2 ends its process, which has environment 0 as well
-            assert environments.step(2, action).truncated.tolist() == [step == 5, False]
+        for step in range(1, 6):  # environment 2 ends the process of all four
+            assert environments.step(2, action).truncated.tolist() == [step == 5] * 2
         found = environments.step(0, action)
-        assert found.truncated.tolist() == [True, False]
-        assert found.next_observation[0][:, 0].tolist() == [3.0, 4.0], "cut off where it last was"
-        assert found.observation[0][:, 0].tolist() == [0.0, 4.0]
+        assert found.truncated.tolist() == [True, True]
+        assert found.next_observation[0][:, 0].tolist() == [3.0, 3.0], "cut off where it last was"
+        assert found.observation[0][:, 0].tolist() == [0.0, 0.0]
+    finally:
+        environments.close()
+
+
+def test_with_as_many_processes_as_lanes_a_fault_in_one_lane_does_not_touch_another() -> None:
+    environments = pool("exit", share=3, restarts=1, workers=2)
+    environments.open(2)
+    try:
+        environments.reset(np.arange(1, COUNT + 1))
+        action = np.zeros(2, np.int32)
+        for step in range(1, 6):
+            assert environments.step(2, action).truncated.tolist() == [step == 5] * 2
+            assert not environments.step(0, action).truncated.any()
     finally:
         environments.close()
 
@@ -162,7 +175,7 @@ def test_a_fault_in_the_first_step_of_the_second_lane() -> None:
 
 
 def test_a_process_that_is_lost_for_two_lanes_at_once_is_replaced_once() -> None:
-    environments = pool("exit", share=3, restarts=1)
+    environments = pool("exit", share=3, restarts=1, workers=1)
     environments.open(2)
     truncated: dict[int, list[list[bool]]] = {0: [], 2: []}
 
@@ -180,7 +193,7 @@ def test_a_process_that_is_lost_for_two_lanes_at_once_is_replaced_once() -> None
     finally:
         environments.close()
     assert environments.restarted == 1
-    assert [sum(column) for low in (0, 2) for column in zip(*truncated[low], strict=True)] == [1, 0, 1, 0]
+    assert [sum(column) for low in (0, 2) for column in zip(*truncated[low], strict=True)] == [1] * COUNT
 
 
 def test_a_process_that_is_lost_in_construction_is_replaced(tmp_path: Path) -> None:

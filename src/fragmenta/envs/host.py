@@ -111,11 +111,10 @@ class HostEnvironment(Environment):
     def _step(self, index: Any, action: Any, length: Any, total: Any, finished: Any) -> Any:
         """One step in numpy: what the pool answers, and the episode counts."""
         found = self.pool.step(int(index[0]), np.asarray(action))
-        done = found.terminated | found.truncated
         reward = found.reward if found.reward.ndim == 1 else found.reward.mean(axis=1)
         length, total = np.asarray(length) + 1, np.asarray(total) + reward
         shown = np.clip(found.reward, -1, 1) if self.pool.description.clips_rewards else found.reward
-        if done.any():
+        if (done := found.ended).any():
             finished = Finished(
                 np.asarray(finished[0]) + done,
                 np.asarray(finished[1]) + np.where(done, total, 0).astype(np.float32),
