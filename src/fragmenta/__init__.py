@@ -22,6 +22,7 @@ from fragmenta.errors import ConfigError
 from fragmenta.graph import Delivery, Fragment, Graph, Plan
 from fragmenta.policies import Cluster
 from fragmenta.stage import all_gather, all_mean, all_sum, stage, sync_gradients
+from fragmenta.training.runs import Run, open_run
 from fragmenta.training.train import Result, train
 
 
@@ -53,6 +54,7 @@ __all__ = [
     "Plan",
     "RecurrentPPO",
     "Result",
+    "Run",
     "Stack",
     "TeamEnvironment",
     "Transition",
@@ -61,6 +63,7 @@ __all__ = [
     "all_mean",
     "all_sum",
     "make",
+    "open_run",
     "project",
     "stage",
     "sync_gradients",

@@ -73,10 +73,6 @@ class Environment:
         """What a run calls it."""
         return type(self).__name__
 
-    def settings(self) -> dict[str, Any]:
-        """What a run must know besides its name to make it again."""
-        return {}
-
     def where(self, num_envs: int, parts: int) -> str:
         """Where so many environments run, in words, if `parts` replicas step them."""
         return "in JAX, as part of the compiled programs"

@@ -35,9 +35,6 @@ class HostEnvironment(Environment):
         """Package and name."""
         return str(self.pool.spec)
 
-    def settings(self) -> dict[str, Any]:
-        return {**dataclasses.asdict(self.pool.spec), **dataclasses.asdict(self.pool.options)}
-
     def where(self, num_envs: int, parts: int) -> str:
         return self.pool.where(num_envs, parts)
 

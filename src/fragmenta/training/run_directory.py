@@ -54,10 +54,12 @@ class RunDirectory:
 def named_arrays(tree: Any) -> dict[str, np.ndarray]:
     """Every leaf of a tree by its path, as in `policy.params.Dense_0.kernel`."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)
-    return {
-        jax.tree_util.keystr(path, simple=True, separator="."): np.ascontiguousarray(jax.device_get(leaf))
-        for path, leaf in leaves
-    }
+    return {leaf_name(path): np.asarray(jax.device_get(leaf), order="C") for path, leaf in leaves}
+
+
+def leaf_name(path: Any) -> str:
+    """The name under which a leaf at that path of a tree is kept."""
+    return jax.tree_util.keystr(path, simple=True, separator=".")
 
 
 def sha256(tree: Any) -> str:

@@ -21,6 +21,7 @@ from fragmenta.training.defaults import default_policy, default_replicas
 from fragmenta.training.episodes import RecentEpisodes, as_record
 from fragmenta.training.hardware import keep_compiled_programs, local_cluster, setting
 from fragmenta.training.run_directory import RunDirectory, sha256
+from fragmenta.training.runs import SCHEMA, algorithm_name, describe_algorithm, describe_environment
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,7 +90,7 @@ def train(
     if total_steps is not None:
         algorithm = dataclasses.replace(algorithm, total_steps=total_steps)
     environment = make(env, env_options)
-    env_name = env if isinstance(env, str) and not isinstance(environment, HostEnvironment) else environment.title
+    env_name, options = describe_environment(env, environment, env_options)
     _validate(algorithm, environment, engine, deadline)
     keep_compiled_programs()
     cluster = cluster or local_cluster(replicas=0)
@@ -109,7 +110,7 @@ def train(
         where = f"{algorithm.num_envs} of {env_name}, {environment.where(algorithm.num_envs, parts)}"
         watcher.planned(plan, algorithm, where)
     identity = {
-        "algorithm": type(algorithm).__name__.lower(),
+        "algorithm": algorithm_name(algorithm),
         "env": env_name,
         "policy": plan.policy,
         "engine": engine,
@@ -123,11 +124,11 @@ def train(
             "lag": cluster.lag,
             "max_lag": cluster.max_lag,
             "deadline": deadline,
-            "environment": environment.settings(),
+            "env_options": options,
             "version": fragmenta.__version__,
+            "schema": SCHEMA,
         }
-        hyper_parameters = dataclasses.asdict(algorithm)
-        directory.write_json("config.json", {**identity, **settings, "hyper_parameters": hyper_parameters})
+        directory.write_json("config.json", {**identity, **settings, **describe_algorithm(algorithm)})
         directory.write_text("graph.mmd", to_mermaid(plan))
     try:
         with environment.opened(parts):
