@@ -36,6 +36,7 @@ def run_plan(
     leaves, structure = jax.tree.flatten(initial_state(algorithm, env))
     with LocalEngine(plan, leaves, deadline) as engine:
         reports = [jax.device_get(report.metrics) for report in engine.run(iterations)]
+        engine.finish()
         state = jax.tree.unflatten(structure, engine.state())
     return state, [{name: r[i] for i, name in enumerate(plan.graph.metric_names)} for r in reports]
 

@@ -22,8 +22,10 @@ from fragmenta.errors import ConfigError
 from fragmenta.graph import Delivery, Fragment, Graph, Plan
 from fragmenta.policies import Cluster
 from fragmenta.stage import all_gather, all_mean, all_sum, stage, sync_gradients
+from fragmenta.training.loop import Result
 from fragmenta.training.runs import Run, open_run
-from fragmenta.training.train import Result, train
+from fragmenta.training.saving import SaveOptions
+from fragmenta.training.train import resume, train
 
 
 def trace(algorithm: Algorithm, env: str | Environment) -> Graph:
@@ -55,6 +57,7 @@ __all__ = [
     "RecurrentPPO",
     "Result",
     "Run",
+    "SaveOptions",
     "Stack",
     "TeamEnvironment",
     "Transition",
@@ -65,6 +68,7 @@ __all__ = [
     "make",
     "open_run",
     "project",
+    "resume",
     "stage",
     "sync_gradients",
     "trace",

@@ -100,6 +100,10 @@ class ActorCritic(Algorithm):
             normalizer = normalizer._replace(reward=Moments(none, none, none), running_return=jnp.zeros(self.num_envs))
         return State(world, Learner(params, self.optimizer().init(params)), keys, normalizer)
 
+    def with_new_episodes(self, saved: State, fresh: State) -> State:
+        normalizer = saved.normalizer._replace(running_return=fresh.normalizer.running_return)
+        return super().with_new_episodes(saved, fresh)._replace(normalizer=normalizer, memory=fresh.memory)
+
     def init_encoder(self, env: Environment, key: jax.Array, observation: Any) -> tuple[dict[str, Any], jax.Array]:
         """The parameters that encoding observations takes, and what it makes of one."""
         params: dict[str, Any] = {}

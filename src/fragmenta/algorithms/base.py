@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 import jax
 
-from fragmenta.envs import Environment
+from fragmenta.envs import Environment, World
 from fragmenta.errors import ConfigError
 
 
@@ -48,6 +48,14 @@ class Algorithm:
     def iterate(self, env: Environment, state: Any) -> tuple[Any, dict[str, jax.Array]]:
         """One training iteration: the next state, and metrics by name."""
         raise NotImplementedError
+
+    def with_new_episodes(self, saved: Any, fresh: Any) -> Any:
+        """A saved state whose environments could not be saved, with those of a fresh state in place of its own."""
+
+        def is_world(node: Any) -> bool:
+            return isinstance(node, World)
+
+        return jax.tree.map(lambda old, new: new if is_world(new) else old, saved, fresh, is_leaf=is_world)
 
     def params(self, state: Any) -> Any:
         """The trained parameters within a state."""

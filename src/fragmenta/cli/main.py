@@ -4,10 +4,12 @@ import importlib
 import sys
 
 from fragmenta.errors import ConfigError, unknown
+from fragmenta.training.stopping import NotFiniteError, StoppedError
 from fragmenta_host.faults import EnvironmentFaultError
 
 COMMANDS = {
     "train": "train an algorithm on an environment under a policy",
+    "resume": "go on with a run from its latest checkpoint, under any policy",
     "graph": "show the fragmented dataflow graph under a policy",
     "check-env": "see whether an environment is sound, how fast it is, and which policies can host it",
     "policies": "list the distribution policies",
@@ -30,6 +32,12 @@ def main(arguments: list[str] | None = None) -> int:
     except ConfigError as error:
         print(f"fragmenta: {error}", file=sys.stderr)
         return 2
+    except StoppedError as stopped:
+        print(f"fragmenta: {stopped}", file=sys.stderr)
+        return stopped.exit_code
+    except NotFiniteError as error:
+        print(f"fragmenta: {error}", file=sys.stderr)
+        return 1
     except EnvironmentFaultError as error:
         print(f"{error.trace}fragmenta: {error}", file=sys.stderr)
         return 1

@@ -5,17 +5,20 @@ import json as json_format
 import re
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from fragmenta.cli.arguments import ClusterOptions, PolicyName, read
 from fragmenta.cli.view import PlainView, TerminalView
 from fragmenta.envs import EnvOptions
 from fragmenta.training.hardware import idle_gpu
+from fragmenta.training.loop import Result
+from fragmenta.training.saving import SaveOptions
 from fragmenta.training.train import train
 
 
 @dataclasses.dataclass(frozen=True)
-class TrainOptions(ClusterOptions, EnvOptions):
+class TrainOptions(ClusterOptions, EnvOptions, SaveOptions):
     """Where and how to run."""
 
     policy: PolicyName | None = None
@@ -46,8 +49,9 @@ def run(arguments: list[str]) -> int:
     if warning:
         print(f"fragmenta: {warning}", file=sys.stderr)
     view = None if options.json else TerminalView() if sys.stdout.isatty() else PlainView()
-    try:
-        result = train(
+
+    def start() -> Result:
+        return train(
             algorithm,
             env,
             policy=options.policy,
@@ -59,7 +63,16 @@ def run(arguments: list[str]) -> int:
             deadline=options.deadline,
             watcher=view,
             env_options=options,
+            save_options=SaveOptions(options.checkpoint_every, options.keep_last, options.keep_best),
         )
+
+    return show(view, run_dir, start)
+
+
+def show(view: PlainView | TerminalView | None, run_dir: Path, start: Callable[[], Result]) -> int:
+    """Train, and say what came of it: to a person, or as JSON where there is no view."""
+    try:
+        result = start()
     finally:
         if view:
             view.close()

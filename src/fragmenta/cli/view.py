@@ -11,7 +11,7 @@ from rich.text import Text
 
 from fragmenta.algorithms import Algorithm
 from fragmenta.graph import Plan, Program
-from fragmenta.training.train import Progress as RunProgress
+from fragmenta.training.loop import Progress as RunProgress
 
 PLAIN_EVERY = 2.0
 """Seconds between two lines where the output is not a terminal."""

@@ -5,7 +5,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -49,36 +49,41 @@ class LocalEngine:
         assignments = assign(plan, compile_plan(plan), self._initial, self._channel, self._mailbox)
         self._workers = [Worker(a.deployment, a.replica, a.ports, a.state, deadline) for a in assignments]
         self._reports = [self._channel(REPORTS_AHEAD) for _ in self._workers]
-        self._threads: list[threading.Thread] = []
+        self._threads: dict[int, threading.Thread] = {}
+        self._done = 0
 
     def run(self, iterations: int) -> Iterator[Report]:
         """Train, and yield a report per iteration. A failure of any worker is raised here, as it was raised there.
 
-        Fragments that run freely go on until the others have done that many iterations, and end after their own.
+        May be called again to go on; between two calls `state` is that of one moment. Fragments that run freely go on
+        by themselves until `finish`.
         """
-        if self._ending.is_set() and self.plan.free_running:
-            raise RuntimeError("fragments that ran freely have ended: start another engine with the state of this one")
-        self._threads = [
-            threading.Thread(target=self._work, args=(index, iterations), name=f"fragmenta-{worker.name}", daemon=True)
-            for index, worker in enumerate(self._workers)
-        ]
-        for thread in self._threads:
-            thread.start()
-        for iteration in range(iterations):
-            yield self._report(iteration)
+        if self._ending.is_set():
+            raise RuntimeError("this engine has ended: start another one with the state of this one")
+        for index, worker in enumerate(self._workers):
+            if index in self._threads and self._runs_freely(worker):
+                continue
+            name, work = f"fragmenta-{worker.name}", (index, iterations)
+            self._threads[index] = threading.Thread(target=self._work, args=work, name=name, daemon=True)
+            self._threads[index].start()
+        for _ in range(iterations):
+            yield self._report(self._done)
+            self._done += 1
+        self._wait_for([i for i, worker in enumerate(self._workers) if not self._runs_freely(worker)])
+
+    def finish(self) -> None:
+        """Let fragments that run freely end after the iteration that they are in."""
         self._ending.set()
         for box in self._mailboxes:
             box.end()
-        self._join(self.deadline)
-        late = [thread.name for thread in self._threads if thread.is_alive()]
-        if late:
-            raise DeadlineError(f"{', '.join(late)} did not end within {self.deadline:g} s after the last iteration")
-        if self._failure is not None:
-            self._raise_failure()
+        self._wait_for(list(self._threads))
 
     def state(self) -> list[Any]:
-        """The leaves of the state after the last iteration."""
-        kept = [(worker.deployment.schedule.program, worker.state()) for worker in self._workers]
+        """The leaves of the state after the last iteration; for fragments that run freely, after their own last one."""
+        kept = [
+            (worker.deployment.schedule.program, worker.copied if self._runs_freely(worker) else worker.state())
+            for worker in self._workers
+        ]
         return collect(self.plan, kept, self._initial)
 
     def close(self) -> None:
@@ -86,7 +91,7 @@ class LocalEngine:
         self._ending.set()
         self._close_all()
         # A worker in the middle of a computation ends right after it; two seconds is what a failed run may take.
-        self._join(2.0)
+        self._join(self._threads, 2.0)
 
     def __enter__(self) -> "LocalEngine":
         return self
@@ -112,8 +117,10 @@ class LocalEngine:
         worker = self._workers[index]
         try:
             if self._runs_freely(worker):
+                worker.copy_state()
                 while not self._ending.is_set():
                     worker.iterate(1)
+                    worker.copy_state()
             else:
                 left = iterations
                 while left:
@@ -175,10 +182,19 @@ class LocalEngine:
         error.add_note(f"raised in fragment '{program.fragment.name}', {which}")
         raise error
 
-    def _join(self, seconds: float) -> None:
+    def _wait_for(self, workers: list[int]) -> None:
+        """Until these have ended; raises what failed in any."""
+        self._join(workers, self.deadline)
+        late = [self._threads[i].name for i in workers if self._threads[i].is_alive()]
+        if late:
+            raise DeadlineError(f"{', '.join(late)} did not end within {self.deadline:g} s after the last iteration")
+        if self._failure is not None:
+            self._raise_failure()
+
+    def _join(self, workers: Iterable[int], seconds: float) -> None:
         end = time.monotonic() + seconds
-        for thread in self._threads:
-            thread.join(max(0.0, end - time.monotonic()))
+        for index in workers:
+            self._threads[index].join(max(0.0, end - time.monotonic()))
 
 
 def all_stacks() -> str:

@@ -14,7 +14,8 @@ from fragmenta.errors import ConfigError
 
 
 class RunDirectory:
-    """A new directory with `config.json`, `metrics.jsonl`, `graph.mmd`, `params.safetensors` and `summary.json`."""
+    """A directory with `config.json`, `metrics.jsonl`, `graph.mmd`, `params.safetensors`, `summary.json` and
+    `checkpoints`; a new one."""
 
     def __init__(self, path: Path) -> None:
         try:
@@ -24,7 +25,18 @@ class RunDirectory:
         except OSError as error:
             raise ConfigError(f"cannot make run directory '{path}': {error.strerror}") from None
         self.path = path
+        self.earlier: list[dict[str, Any]] = []
+        """Records of iterations before this start."""
         self._metrics: TextIO = open(path / "metrics.jsonl", "w", buffering=1)  # noqa: SIM115 (closed in close)
+
+    @classmethod
+    def reopen(cls, path: Path, iteration: int) -> "RunDirectory":
+        """The directory of an earlier run, to go on after so many iterations; records of later ones are dropped."""
+        directory = cls.__new__(cls)
+        directory.path, directory.earlier = path, [r for r in read_records(path) if r["iteration"] < iteration]
+        directory.write_text("metrics.jsonl", "".join(json.dumps(record) + "\n" for record in directory.earlier))
+        directory._metrics = open(path / "metrics.jsonl", "a", buffering=1)  # noqa: SIM115 (closed in close)
+        return directory
 
     def write_json(self, name: str, content: dict[str, Any]) -> None:
         """Write a small document, whole or not at all."""
@@ -49,6 +61,17 @@ class RunDirectory:
     def close(self) -> None:
         """Close what is open."""
         self._metrics.close()
+
+
+def read_records(path: Path) -> list[dict[str, Any]]:
+    """A run's records; a last line that was cut off as the run was killed does not count."""
+    records = []
+    for line in (path / "metrics.jsonl").read_text().splitlines():
+        try:
+            records.append(json.loads(line))
+        except ValueError:
+            break
+    return records
 
 
 def named_arrays(tree: Any) -> dict[str, np.ndarray]:

@@ -1,9 +1,10 @@
 """Train an algorithm on an environment: trace, plan, compile, run, keep."""
 
+import contextlib
 import dataclasses
 import time
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 
@@ -17,52 +18,18 @@ from fragmenta.errors import ConfigError, unknown
 from fragmenta.graph import Plan
 from fragmenta.graph.show import to_mermaid
 from fragmenta.policies import Cluster, Policy
+from fragmenta.training.checkpoints import Checkpoint, CheckpointFolder
 from fragmenta.training.defaults import default_policy, default_replicas
-from fragmenta.training.episodes import RecentEpisodes, as_record
 from fragmenta.training.hardware import keep_compiled_programs, local_cluster, setting
-from fragmenta.training.run_directory import RunDirectory, sha256
-from fragmenta.training.runs import SCHEMA, algorithm_name, describe_algorithm, describe_environment
+from fragmenta.training.loop import Job, Result, Start, Watcher, run_job
+from fragmenta.training.run_directory import RunDirectory
+from fragmenta.training.runs import SCHEMA, algorithm_name, describe_algorithm, describe_environment, open_run
+from fragmenta.training.saving import SaveOptions, Saver
+from fragmenta.training.state import from_arrays
+from fragmenta.training.stopping import Stop, stopped_by_signals
 
-
-@dataclasses.dataclass(frozen=True)
-class Result:
-    """What training gives back: parameters, the whole state, one record per iteration, and the summary."""
-
-    params: Any
-    state: Any
-    metrics: list[dict[str, Any]]
-    summary: dict[str, Any]
-
-
-@dataclasses.dataclass(frozen=True)
-class Progress:
-    """How far a run is."""
-
-    iteration: int
-    iterations: int
-    steps: int
-    steps_per_second: float
-    return_mean: float | None
-    lag: int | None
-    """Versions between the parameters that acted and those that learned, where they may differ."""
-    busy: dict[str, float]
-    """Per fragment, the share of time that it computed."""
-
-
-class Watcher(Protocol):
-    """Sees a run as it goes; the terminal view is one."""
-
-    def planned(self, plan: Plan, algorithm: Algorithm, environments: str) -> None:
-        """Before anything is compiled; `environments` says in words what they are and where they run."""
-        ...
-
-    def compiled(self, seconds: float) -> None:
-        """Before the first iteration."""
-        ...
-
-    def progressed(self, progress: Progress) -> None:
-        """After every iteration."""
-        ...
+CHECKPOINTS = "checkpoints"
+"""The folder of a run directory that has them."""
 
 
 def train(
@@ -78,136 +45,164 @@ def train(
     deadline: float = 300.0,
     watcher: Watcher | None = None,
     env_options: EnvOptions | None = None,
+    save_options: SaveOptions | None = None,
 ) -> Result:
     """Train, and return the parameters, the state, the metrics and a summary.
 
     `policy` decides what runs where, and unless it is asynchronous never changes the result; by default it is `fused`,
     or `single_learner_coarse` for environments on the host. `cluster` names the devices and the replicas (all of this
     machine's and one or two, by default), and how far parts may drift. `deadline` is how long, in seconds, one part
-    waits for another.
+    waits for another. With `run_dir`, the run is saved as it goes, and Ctrl-C ends it so that `resume` goes on.
     """
-    started = time.monotonic()
     if total_steps is not None:
         algorithm = dataclasses.replace(algorithm, total_steps=total_steps)
     environment = make(env, env_options)
-    env_name, options = describe_environment(env, environment, env_options)
-    _validate(algorithm, environment, engine, deadline)
+    named = describe_environment(env, environment, env_options)
+    saving = save_options or SaveOptions()
+    plan, cluster = _plan(algorithm, environment, policy, engine, cluster, merge, deadline)
+    saving.check()
+    directory = RunDirectory(Path(run_dir)) if run_dir is not None else None
+    settings = _Settings(engine, seed, merge, deadline, saving)
+    return _start(algorithm, environment, named, plan, cluster, settings, directory, watcher, None)
+
+
+def resume(
+    run_dir: str | Path,
+    policy: str | Policy | None = None,
+    cluster: Cluster | None = None,
+    total_steps: int | None = None,
+    algorithm: Algorithm | None = None,
+    env: str | Environment | None = None,
+    watcher: Watcher | None = None,
+) -> Result:
+    """Go on with a run from its latest checkpoint, under the same policy or another one, in the same directory.
+
+    `algorithm` and `env` are for those that only Python can make; `total_steps` lets a run go further than it was to.
+    """
+    run = open_run(run_dir, algorithm, env)
+    config = run.config
+    resumed = run.algorithm
+    if total_steps is not None:
+        resumed = dataclasses.replace(resumed, total_steps=total_steps)
+    checkpoint = CheckpointFolder(run.path / CHECKPOINTS).newest()
+    if checkpoint.steps >= resumed.total_steps:
+        done = f"'{run.path}' has done its {checkpoint.steps:,} steps"
+        raise ConfigError(f"{done}: say how many it is to do in all, as in --total-steps {2 * checkpoint.steps}")
+    if cluster is None:
+        replicas = 0 if policy else config["replicas"]
+        cluster = local_cluster(replicas, config["lag"], config["max_lag"])
+    settings = _Settings(
+        config["engine"], config["seed"], config["merge"], config["deadline"], SaveOptions(**config["saving"])
+    )
+    named = config["env"], config["env_options"]
+    plan, cluster = _plan(
+        resumed, run.env, policy or config["policy"], settings.engine, cluster, settings.merge, settings.deadline
+    )
+    directory = RunDirectory.reopen(run.path, checkpoint.iteration)
+    return _start(resumed, run.env, named, plan, cluster, settings, directory, watcher, checkpoint)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Settings:
+    engine: str
+    seed: int
+    merge: bool
+    deadline: float
+    saving: SaveOptions
+
+
+def _plan(
+    algorithm: Algorithm,
+    env: Environment,
+    policy: str | Policy | None,
+    engine: str,
+    cluster: Cluster | None,
+    merge: bool,
+    deadline: float,
+) -> tuple[Plan, Cluster]:
+    """What runs where; ConfigError for whatever cannot."""
+    _validate(algorithm, env, engine, deadline)
     keep_compiled_programs()
     cluster = cluster or local_cluster(replicas=0)
-    policy = policy or default_policy(environment)
+    policy = policy or default_policy(env)
     if cluster.replicas == 0:
-        cluster = dataclasses.replace(cluster, replicas=default_replicas(algorithm, environment, policy))
-    plan = project(trace(algorithm, environment), policy, cluster, merge)
+        cluster = dataclasses.replace(cluster, replicas=default_replicas(algorithm, env, policy))
+    plan = project(trace(algorithm, env), policy, cluster, merge)
     if plan.lags and not algorithm.allows_lag:
         raise ConfigError(
             f"{type(algorithm).__name__} does not say that it may act with parameters older than those it learns: "
             f"choose a synchronous policy without lag, or set allows_lag = True in it if it bears that"
         )
-    directory = RunDirectory(Path(run_dir)) if run_dir is not None else None
+    return plan, cluster
+
+
+def _start(
+    algorithm: Algorithm,
+    env: Environment,
+    named: tuple[str, dict[str, Any] | None],
+    plan: Plan,
+    cluster: Cluster,
+    settings: _Settings,
+    directory: RunDirectory | None,
+    watcher: Watcher | None,
+    checkpoint: Checkpoint | None,
+) -> Result:
+    started = time.monotonic()
     # Replicas that run as one step all environments at once.
     parts = next((p.replicas for p in plan.programs if set(p.fragment.stages) & set(plan.graph.host_stages)), 1)
     if watcher:
-        where = f"{algorithm.num_envs} of {env_name}, {environment.where(algorithm.num_envs, parts)}"
-        watcher.planned(plan, algorithm, where)
+        where = f"{algorithm.num_envs} of {named[0]}, {env.where(algorithm.num_envs, parts)}"
+        watcher.planned(plan, algorithm, where + _resumed(env, checkpoint))
     identity = {
         "algorithm": algorithm_name(algorithm),
-        "env": env_name,
+        "env": named[0],
         "policy": plan.policy,
-        "engine": engine,
+        "engine": settings.engine,
         "replicas": cluster.replicas,
-        "seed": seed,
+        "seed": settings.seed,
     }
-    if directory:
-        settings = {
-            "merge": merge,
-            "devices": cluster.devices,
-            "lag": cluster.lag,
-            "max_lag": cluster.max_lag,
-            "deadline": deadline,
-            "env_options": options,
-            "version": fragmenta.__version__,
-            "schema": SCHEMA,
-        }
-        directory.write_json("config.json", {**identity, **settings, **describe_algorithm(algorithm)})
-        directory.write_text("graph.mmd", to_mermaid(plan))
-    try:
-        with environment.opened(parts):
-            return _run(algorithm, environment, plan, identity, directory, watcher, deadline, started)
-    finally:
+    with contextlib.ExitStack() as ending:
+        stop, saver = Stop(), None
         if directory:
-            directory.close()
+            ending.callback(directory.close)
+            config = {
+                "merge": settings.merge,
+                "devices": cluster.devices,
+                "lag": cluster.lag,
+                "max_lag": cluster.max_lag,
+                "deadline": settings.deadline,
+                "saving": dataclasses.asdict(settings.saving),
+                "env_options": named[1],
+                "version": fragmenta.__version__,
+                "schema": SCHEMA,
+            }
+            directory.write_json("config.json", {**identity, **config, **describe_algorithm(algorithm)})
+            directory.write_text("graph.mmd", to_mermaid(plan))
+            stop = ending.enter_context(stopped_by_signals())
+            saver = Saver(directory.path / CHECKPOINTS, settings.saving)
+        ending.enter_context(env.opened(parts))
+        job = Job(algorithm, env, plan, identity, settings.deadline, started, directory, saver, watcher, stop)
+        return run_job(job, _begin(algorithm, env, settings.seed, directory, checkpoint))
 
 
-def _run(
-    algorithm: Algorithm,
-    env: Environment,
-    plan: Plan,
-    identity: dict[str, Any],
-    directory: RunDirectory | None,
-    watcher: Watcher | None,
-    deadline: float,
-    started: float,
-) -> Result:
-    # Where a learner takes one replica's part at a time, an iteration is one part.
-    steps_each = algorithm.steps_per_iteration // plan.arrivals
-    iterations = -(-algorithm.total_steps // steps_each)
-    lags: list[int] = []
-    dropped = 0
-    compiling = time.monotonic()
-    initial = jax.jit(lambda key: algorithm.init(env, key))(jax.random.key(identity["seed"]))
-    leaves, structure = jax.tree.flatten(initial)
-    records: list[dict[str, Any]] = []
-    recent = RecentEpisodes()
-    with ENGINES[identity["engine"]](plan, leaves, deadline) as engine:
-        compile_seconds = time.monotonic() - compiling
-        if watcher:
-            watcher.compiled(compile_seconds)
-        running = time.monotonic()
-        for report in engine.run(iterations):
-            values = jax.device_get(report.metrics)
-            metrics = {name: values[i] for i, name in enumerate(plan.graph.metric_names)}
-            if "episodes" in metrics and "returns" in metrics:
-                recent.add(int(metrics["episodes"]), float(metrics["returns"]))
-            steps = (report.iteration + 1) * steps_each
-            seconds = time.monotonic() - running
-            record = {"iteration": report.iteration, "steps": steps, "seconds": round(seconds, 6), **as_record(metrics)}
-            if report.lag is not None:
-                lags.append(report.lag)
-                dropped += report.dropped
-                record |= {"lag": report.lag}
-            if report.source is not None:
-                record |= {"source": report.source, "dropped": dropped}
-            records.append(record)
-            if directory:
-                directory.add_metrics(records[-1])
-            if watcher:
-                rate = steps / seconds
-                watcher.progressed(
-                    Progress(report.iteration + 1, iterations, steps, rate, recent.return_mean, report.lag, report.busy)
-                )
-        state = jax.tree.unflatten(structure, engine.state())
-        jax.block_until_ready(state)
-        seconds = time.monotonic() - running
-    params = algorithm.params(state)
-    steps = iterations * steps_each
-    summary = {
-        **identity,
-        "total_steps": steps,
-        "iterations": iterations,
-        "steps_per_second": round(steps / seconds, 1),
-        "compile_seconds": round(compile_seconds, 3),
-        "wall_seconds": round(time.monotonic() - started, 3),
-        "return_mean": recent.return_mean,
-        "params_sha256": sha256(params),
-    }
-    if isinstance(env, HostEnvironment) and env.pool.restarted:
-        summary["env_restarts"] = env.pool.restarted
-    if lags:
-        summary |= {"lag_mean": round(sum(lags) / len(lags), 3), "lag_max": max(lags), "dropped": dropped}
-    if directory:
-        directory.write_params(params)
-        directory.write_json("summary.json", summary)
-    return Result(params, state, records, summary)
+def _begin(
+    algorithm: Algorithm, env: Environment, seed: int, directory: RunDirectory | None, checkpoint: Checkpoint | None
+) -> Start:
+    init, key = jax.jit(lambda key: algorithm.init(env, key)), jax.random.key(seed)
+    if checkpoint is None or directory is None:
+        return Start(init(key))
+    saved = from_arrays(jax.eval_shape(init, key), checkpoint.arrays, f"the checkpoint of '{directory.path}'")
+    if isinstance(env, HostEnvironment):
+        # Other seeds than at the beginning: the same episodes again would count twice.
+        saved = algorithm.with_new_episodes(saved, init(jax.random.fold_in(key, checkpoint.iteration)))
+    return Start(saved, checkpoint.iteration, checkpoint.steps, tuple(directory.earlier))
+
+
+def _resumed(env: Environment, checkpoint: Checkpoint | None) -> str:
+    if checkpoint is None:
+        return ""
+    anew = ", which start new episodes because their state cannot be saved" if isinstance(env, HostEnvironment) else ""
+    return f"{anew}; resumed after {checkpoint.steps:,} steps"
 
 
 def _validate(algorithm: Algorithm, env: Environment, engine: str, deadline: float) -> None:

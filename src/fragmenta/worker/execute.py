@@ -101,6 +101,8 @@ class Worker:
         self._parcels: dict[str, dict[tuple[int, str], Any]] = {}
         self._picked: dict[str, Bundle] = {}
         self._dropped = 0
+        self.copied: dict[int, Any] = {}
+        """A copy of the state that others may read while this worker goes on; see `copy_state`."""
         sends = [i for i in sent(program.instructions) if not i.delivery.waits]
         self._is_ahead = any(i.delivery.lag for i in sends)
         self._parcel_sizes = {i.consumer: sum(other.consumer == i.consumer for other in sends) for i in sends}
@@ -156,6 +158,10 @@ class Worker:
         """The leaves of the state that this worker keeps, by position."""
         program = self.deployment.schedule.program
         return {i: self._known[program.graph.state_inputs[i].id] for i in program.state}
+
+    def copy_state(self) -> None:
+        """Renew the copy of the state; the next iteration will donate the buffers of the state itself."""
+        self.copied = {i: jnp.copy(leaf) for i, leaf in self.state().items()}
 
     def _run(self, steps: tuple[Step, ...], watched: bool) -> float:
         """Execute steps; the seconds spent computing, if watched."""

@@ -1,0 +1,190 @@
+"""Checkpoints: the whole state of a run, one folder each, written whole or not at all and checked before it is used.
+
+A folder has `state` (arrays by name, in Orbax's format), `manifest.json` (what they are, and size and checksum of every
+file) and `manifest.sha256`. It is written under another name, flushed to the disk and renamed, so that a run that is
+killed at any time leaves either a whole checkpoint or none. Nothing in it is ever executed: no pickle.
+"""
+
+import dataclasses
+import hashlib
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fragmenta.errors import ConfigError
+
+SCHEMA = 1
+NAME = re.compile(r"\d{10}")
+
+
+class DamagedError(Exception):
+    """A checkpoint that must not be used; says what is wrong with it."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+    """The state of a run after some iterations: arrays by name, in the form that does not depend on placement."""
+
+    arrays: dict[str, np.ndarray]
+    iteration: int
+    steps: int
+    score: float | None = None
+    """Mean return of the latest episodes, by which the best one is kept."""
+
+
+class CheckpointFolder:
+    """The checkpoints of a run: the latest few and the best one stay."""
+
+    def __init__(self, path: Path, keep_last: int = 3, keep_best: bool = True) -> None:
+        if keep_last < 1:
+            raise ConfigError(f"keep_last is {keep_last}: it must be at least 1")
+        self.path, self._keep_last, self._keep_best = path, keep_last, keep_best
+
+    def save(self, checkpoint: Checkpoint) -> Path:
+        """Write one; afterwards it is on the disk, and those that are no longer wanted are gone."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        for left in self.path.glob(".*"):  # by a run that was killed
+            shutil.rmtree(left, ignore_errors=True)
+        name = f"{checkpoint.iteration:010d}"
+        temporary, final = self.path / f".{name}", self.path / name
+        temporary.mkdir()
+        _write(temporary / "state", checkpoint.arrays)
+        described = {n: {"shape": list(a.shape), "dtype": str(a.dtype)} for n, a in checkpoint.arrays.items()}
+        files = {str(path.relative_to(temporary)): _fingerprint(path) for path in _files(temporary)}
+        manifest = {
+            "schema": SCHEMA,
+            "iteration": checkpoint.iteration,
+            "steps": checkpoint.steps,
+            "score": checkpoint.score,
+            "arrays": described,
+            "files": files,
+        }
+        text = json.dumps(manifest, indent=1).encode()
+        (temporary / "manifest.json").write_bytes(text)
+        (temporary / "manifest.sha256").write_text(hashlib.sha256(text).hexdigest() + "\n")
+        _flush(temporary)
+        if final.exists():  # of a run that went on from an older one after this one was found damaged
+            self._remove(final)
+        os.rename(temporary, final)
+        _flush_folder(self.path)
+        self._forget()
+        return final
+
+    def names(self) -> list[str]:
+        """All of them, oldest first, whole or not."""
+        if not self.path.is_dir():
+            return []
+        return sorted(path.name for path in self.path.iterdir() if NAME.fullmatch(path.name))
+
+    def load(self, name: str) -> Checkpoint:
+        """Read one back; DamagedError unless every file is what was written."""
+        manifest = self.manifest(name)
+        folder = self.path / name
+        for file, expected in manifest["files"].items():
+            if ".." in Path(file).parts or Path(file).is_absolute():
+                raise DamagedError(f"it names a file outside, {file}")
+            try:
+                found = _fingerprint(folder / file)
+            except OSError as error:
+                raise DamagedError(f"{file} cannot be read: {error.strerror}") from None
+            if found != expected:
+                raise DamagedError(f"{file} is not what was written")
+        target = {n: np.empty(a["shape"], np.dtype(a["dtype"])) for n, a in manifest["arrays"].items()}
+        return Checkpoint(_read(folder / "state", target), manifest["iteration"], manifest["steps"], manifest["score"])
+
+    def manifest(self, name: str) -> dict[str, Any]:
+        """What a checkpoint says that it is; DamagedError if that was changed."""
+        try:
+            text = (self.path / name / "manifest.json").read_bytes()
+            checksum = (self.path / name / "manifest.sha256").read_bytes()
+        except OSError as error:
+            raise DamagedError(f"{Path(error.filename).name} cannot be read: {error.strerror}") from None
+        if checksum != hashlib.sha256(text).hexdigest().encode() + b"\n":
+            raise DamagedError("manifest.json is not what was written")
+        manifest = json.loads(text)
+        if manifest["schema"] != SCHEMA:
+            raise DamagedError(f"it has schema {manifest['schema']}, and this version reads {SCHEMA}")
+        return manifest
+
+    def newest(self, warn: Any = print) -> Checkpoint:
+        """The latest one that is whole; says which were not."""
+        for name in reversed(self.names()):
+            try:
+                return self.load(name)
+            except DamagedError as damage:
+                warn(f"fragmenta: checkpoint {self.path / name} is damaged ({damage}): the one before it is used")
+        raise ConfigError(f"'{self.path}' has no checkpoint that is whole: start the run anew")
+
+    def _forget(self) -> None:
+        names = self.names()
+        kept = set(names[-self._keep_last :])
+        if self._keep_best:
+            scores = {name: self._score(name) for name in names}
+            best = max((n for n in names if scores[n] is not None), key=lambda n: scores[n] or 0.0, default=None)
+            kept |= {best} - {None}
+        for name in set(names) - kept:
+            self._remove(self.path / name)
+
+    def _score(self, name: str) -> float | None:
+        try:
+            return self.manifest(name)["score"]
+        except DamagedError:
+            return None
+
+    def _remove(self, path: Path) -> None:
+        """Never leaves half of one under its name."""
+        hidden = path.with_name(f".{path.name}.old")
+        os.rename(path, hidden)
+        shutil.rmtree(hidden)
+
+
+def _write(folder: Path, arrays: dict[str, np.ndarray]) -> None:
+    with _orbax() as checkpointer:
+        # Orbax refuses arrays without entries; the manifest says all there is to say of them.
+        checkpointer.save(folder.absolute(), {name: array for name, array in arrays.items() if array.size})
+        checkpointer.wait_until_finished()
+
+
+def _read(folder: Path, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    with _orbax() as checkpointer:
+        found = checkpointer.restore(folder.absolute(), {name: array for name, array in arrays.items() if array.size})
+    return {name: np.asarray(found[name]) if array.size else array for name, array in arrays.items()}
+
+
+def _orbax() -> Any:
+    import orbax.checkpoint as ocp  # slow to import, and most commands need none of it
+
+    return ocp.StandardCheckpointer()
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def _fingerprint(path: Path) -> dict[str, Any]:
+    content = path.read_bytes()
+    return {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+
+
+def _flush(folder: Path) -> None:
+    """Have everything below a folder on the disk."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+        else:
+            _flush_folder(path)
+    _flush_folder(folder)
+
+
+def _flush_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,240 @@
+"""The loop around an engine: stretches of iterations, and between them checkpoints and an early end."""
+
+import dataclasses
+import signal
+import time
+from typing import Any, Protocol
+
+import jax
+import numpy as np
+
+from fragmenta.algorithms import Algorithm
+from fragmenta.engines import ENGINES
+from fragmenta.envs import Environment, HostEnvironment
+from fragmenta.graph import Plan
+from fragmenta.training.blame import first_bad_stage, is_finite
+from fragmenta.training.checkpoints import Checkpoint
+from fragmenta.training.episodes import RecentEpisodes, as_record
+from fragmenta.training.run_directory import RunDirectory, sha256
+from fragmenta.training.saving import Saver
+from fragmenta.training.state import from_arrays, to_arrays
+from fragmenta.training.stopping import NotFiniteError, Stop, StoppedError
+
+STRETCH_SECONDS = 1.0
+"""How long the engine runs before anybody asks whether to save or to stop."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """What training gives back: parameters, the whole state, one record per iteration, and the summary."""
+
+    params: Any
+    state: Any
+    metrics: list[dict[str, Any]]
+    summary: dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Progress:
+    """How far a run is."""
+
+    iteration: int
+    iterations: int
+    steps: int
+    steps_per_second: float
+    return_mean: float | None
+    lag: int | None
+    """Versions between the parameters that acted and those that learned, where they may differ."""
+    busy: dict[str, float]
+    """Per fragment, the share of time that it computed."""
+
+
+class Watcher(Protocol):
+    """Sees a run as it goes; the terminal view is one."""
+
+    def planned(self, plan: Plan, algorithm: Algorithm, environments: str) -> None:
+        """Before anything is compiled; `environments` says in words what they are and where they run."""
+        ...
+
+    def compiled(self, seconds: float) -> None:
+        """Before the first iteration."""
+        ...
+
+    def progressed(self, progress: Progress) -> None:
+        """After every iteration."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Start:
+    """Where a run begins: at the beginning, or after the iterations of an earlier one."""
+
+    state: Any
+    iteration: int = 0
+    steps: int = 0
+    records: tuple[dict[str, Any], ...] = ()
+    """Those of the iterations before."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """One run, ready to start."""
+
+    algorithm: Algorithm
+    env: Environment
+    plan: Plan
+    identity: dict[str, Any]
+    deadline: float
+    started: float
+    directory: RunDirectory | None
+    saver: Saver | None
+    watcher: Watcher | None
+    stop: Stop
+
+
+def run_job(job: Job, begin: Start) -> Result:
+    """Train to the end, or until asked to stop; what is to be kept is kept either way."""
+    compiling = time.monotonic()
+    leaves, structure = jax.tree.flatten(begin.state)
+    good = Checkpoint(to_arrays(begin.state), begin.iteration, begin.steps)
+    with ENGINES[job.identity["engine"]](job.plan, leaves, job.deadline) as engine:
+        log = _Log(job, begin, time.monotonic() - compiling)
+        while log.iteration < log.iterations and not job.stop:
+            for report in engine.run(_stretch(job, log)):
+                log.add(report)
+                if not is_finite([np.asarray(value) for value in log.losses.values()]):
+                    raise _not_finite(job, begin, log, good)
+            if job.saver is None:
+                continue
+            state = jax.tree.unflatten(structure, engine.state())
+            if not is_finite(job.algorithm.params(state)):
+                raise _not_finite(job, begin, log, good)
+            good = Checkpoint(to_arrays(state), log.iteration, log.steps, log.recent.return_mean)
+            if job.saver.due(log.iteration) or job.stop or log.iteration == log.iterations:
+                job.saver.save(good)
+        engine.finish()
+        state = jax.tree.unflatten(structure, engine.state())
+        jax.block_until_ready(state)
+        log.end()
+    if job.saver:
+        job.saver.close()
+    return _ended(job, log, state)
+
+
+def _stretch(job: Job, log: "_Log") -> int:
+    """How many iterations to do before the next look around: about a second's, and not past the next checkpoint."""
+    left = log.iterations - log.iteration
+    if job.saver is None:
+        return left
+    ahead = job.saver.next_after(log.iteration)
+    done = log.iteration - log.began
+    fits = int(STRETCH_SECONDS * done / max(log.seconds, 1e-9)) if done else 1
+    return max(1, min(left, fits, ahead - log.iteration if ahead else left))
+
+
+class _Log:
+    """What is known of a run so far."""
+
+    def __init__(self, job: Job, begin: Start, compile_seconds: float) -> None:
+        self._job, self.compile_seconds = job, compile_seconds
+        # Where a learner takes one replica's part at a time, an iteration is one part.
+        self._steps_each = job.algorithm.steps_per_iteration // job.plan.arrivals
+        self.began = self.iteration = begin.iteration
+        self._steps_before = self.steps = begin.steps
+        left = job.algorithm.total_steps - begin.steps
+        self.iterations = begin.iteration + -(-left // self._steps_each)
+        self.records: list[dict[str, Any]] = []
+        self.losses: dict[str, Any] = {}
+        self.recent = RecentEpisodes()
+        for record in begin.records:
+            if record.get("episodes"):
+                self.recent.add(record["episodes"], record["return_mean"] * record["episodes"])
+        self._seconds_before = begin.records[-1]["seconds"] if begin.records else 0.0
+        self.lags: list[int] = []
+        self.dropped = 0
+        self.seconds = 0.0
+        self._running = time.monotonic()
+        if job.watcher:
+            job.watcher.compiled(compile_seconds)
+
+    def add(self, report: Any) -> None:
+        """Count an iteration, keep its record, and show how far it is."""
+        values = jax.device_get(report.metrics)
+        metrics = {name: values[i] for i, name in enumerate(self._job.plan.graph.metric_names)}
+        if "episodes" in metrics and "returns" in metrics:
+            self.recent.add(int(metrics["episodes"]), float(metrics["returns"]))
+        self.losses = {name: value for name, value in metrics.items() if name not in ("returns", "lengths")}
+        self.steps += self._steps_each
+        self.seconds = time.monotonic() - self._running
+        seconds = round(self._seconds_before + self.seconds, 6)
+        record = {"iteration": self.iteration, "steps": self.steps, "seconds": seconds, **as_record(metrics)}
+        self.iteration += 1
+        if report.lag is not None:
+            self.lags.append(report.lag)
+            self.dropped += report.dropped
+            record |= {"lag": report.lag}
+        if report.source is not None:
+            record |= {"source": report.source, "dropped": self.dropped}
+        self.records.append(record)
+        if self._job.directory:
+            self._job.directory.add_metrics(record)
+        if self._job.watcher:
+            rate = (self.steps - self._steps_before) / self.seconds
+            mean = self.recent.return_mean
+            self._job.watcher.progressed(
+                Progress(self.iteration, self.iterations, self.steps, rate, mean, report.lag, report.busy)
+            )
+
+    def end(self) -> None:
+        """The last iteration's results are there."""
+        self.seconds = time.monotonic() - self._running
+
+    @property
+    def rate(self) -> float:
+        """Steps per second, since this start."""
+        return (self.steps - self._steps_before) / max(self.seconds, 1e-9)
+
+
+def _ended(job: Job, log: _Log, state: Any) -> Result:
+    params = job.algorithm.params(state)
+    summary = {
+        **job.identity,
+        "total_steps": log.steps,
+        "iterations": log.iteration,
+        "steps_per_second": round(log.rate, 1),
+        "compile_seconds": round(log.compile_seconds, 3),
+        "wall_seconds": round(time.monotonic() - job.started, 3),
+        "return_mean": log.recent.return_mean,
+        "params_sha256": sha256(params),
+    }
+    if isinstance(job.env, HostEnvironment) and job.env.pool.restarted:
+        summary["env_restarts"] = job.env.pool.restarted
+    if log.lags:
+        summary |= {"lag_mean": round(sum(log.lags) / len(log.lags), 3), "lag_max": max(log.lags)}
+        summary["dropped"] = log.dropped
+    if job.stop.signal is not None and log.iteration < log.iterations:
+        assert job.directory is not None
+        name, path = signal.Signals(job.stop.signal).name, job.directory.path
+        saved = f"saved after {log.steps:,} of {job.algorithm.total_steps:,} steps"
+        raise StoppedError(job.stop.signal, f"{name}: {saved}; go on with: fragmenta resume {path}")
+    if job.directory:
+        job.directory.write_params(params)
+        job.directory.write_json("summary.json", summary)
+    return Result(params, state, log.records, summary)
+
+
+def _not_finite(job: Job, begin: Start, log: _Log, good: Checkpoint) -> NotFiniteError:
+    """What to say of numbers that are none: who made them, what is kept, how to go on."""
+    wrong = [n for n, value in log.losses.items() if not is_finite([np.asarray(value)])] or ["parameters"]
+    stage = None
+    if not isinstance(job.env, HostEnvironment):  # those have moved on and cannot do it again
+        state = from_arrays(begin.state, good.arrays, "the last good state")
+        stage = first_bad_stage(job.algorithm, job.env, job.plan.graph, state, log.iteration - good.iteration)
+    made = f"stage '{stage}' made NaN or infinity from numbers" if stage else "NaN or infinity appeared"
+    what = f"{made} in iteration {log.iteration - 1} ({', '.join(wrong)})"
+    if job.saver is None or job.directory is None:
+        return NotFiniteError(f"{what}: try a smaller learning rate")
+    job.saver.save(good)
+    job.saver.close()
+    kept = f"the state after iteration {good.iteration} is saved"
+    return NotFiniteError(f"{what}; {kept}: fragmenta resume {job.directory.path}, say with a smaller learning rate")

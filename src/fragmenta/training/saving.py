@@ -1,0 +1,88 @@
+"""Save checkpoints while training goes on."""
+
+import dataclasses
+import threading
+import time
+from pathlib import Path
+
+from fragmenta.errors import ConfigError
+from fragmenta.training.checkpoints import Checkpoint, CheckpointFolder
+
+SECONDS_BETWEEN = 60.0
+
+
+@dataclasses.dataclass(frozen=True)
+class SaveOptions:
+    """When a run is saved, and what is kept."""
+
+    checkpoint_every: int = 0
+    """Iterations between checkpoints; 0 for one a minute. The end of a run is saved in any case."""
+    keep_last: int = 3
+    """How many of the latest checkpoints are kept."""
+    keep_best: bool = True
+    """Keep the checkpoint with the best mean return, too."""
+
+    def check(self) -> None:
+        """Raise ConfigError for numbers that cannot be meant."""
+        if self.checkpoint_every < 0:
+            raise ConfigError(f"checkpoint_every is {self.checkpoint_every}: it must be 0 or more")
+        if self.keep_last < 1:
+            raise ConfigError(f"keep_last is {self.keep_last}: it must be at least 1")
+
+
+class Saver:
+    """Writes checkpoints in a thread of its own. While it writes one, the newest that comes waits, older ones go."""
+
+    def __init__(self, path: Path, options: SaveOptions) -> None:
+        self._folder = CheckpointFolder(path, options.keep_last, options.keep_best)
+        self._every, self._last = options.checkpoint_every, time.monotonic()
+        self._changed = threading.Condition()
+        self._waiting: Checkpoint | None = None
+        self._closing = False
+        self._failure: OSError | None = None
+        self._thread = threading.Thread(target=self._work, name="fragmenta-saver", daemon=True)
+        self._thread.start()
+
+    def next_after(self, iteration: int) -> int | None:
+        """The iteration after which the next checkpoint is due, if that is by number."""
+        return iteration + self._every - iteration % self._every if self._every else None
+
+    def due(self, iteration: int) -> bool:
+        """Whether a checkpoint is due now."""
+        if self._every:
+            return iteration % self._every == 0
+        return time.monotonic() - self._last >= SECONDS_BETWEEN
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Have it written as soon as may be; raises what went wrong with an earlier one."""
+        self._last = time.monotonic()
+        with self._changed:
+            self._raise_failure()
+            self._waiting = checkpoint
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Wait until all is written."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        self._thread.join()
+        self._raise_failure()
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting or self._closing)
+                checkpoint, self._waiting = self._waiting, None
+            if checkpoint is None:
+                return
+            try:
+                self._folder.save(checkpoint)
+            except OSError as error:
+                self._failure = error
+                return
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            what = self._failure.strerror or self._failure
+            raise ConfigError(f"cannot write a checkpoint to '{self._folder.path}': {what}")
