@@ -1,0 +1,158 @@
+"""A run that is stopped and resumed ends as one that was not, whatever it ran under before and after."""
+
+import itertools
+import json
+import os
+import random
+import re
+import signal
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import fragmenta
+from fragmenta import Cluster, SaveOptions
+from fragmenta.training.checkpoints import CheckpointFolder
+from fragmenta.training.loop import Progress
+from fragmenta.training.stopping import NotFiniteError, StoppedError
+
+TWO = ("cpu:0", "cpu:1")
+PLACEMENTS: dict[str, tuple[str, Cluster]] = {
+    "fused": ("fused", Cluster(TWO[:1])),
+    "coarse": ("single_learner_coarse", Cluster(TWO, 2)),
+    "fine": ("single_learner_fine", Cluster(TWO, 2)),
+    "multi": ("multi_learner", Cluster(TWO, 2)),
+    "central": ("central", Cluster(TWO, 2)),
+}
+SMALL: dict[str, Any] = {"num_envs": 4, "horizon": 8, "hidden": (8,)}
+ALGORITHMS = {
+    "ppo": fragmenta.PPO(**SMALL, epochs=2, minibatches=2, normalize_observations=True, normalize_rewards=True),
+    "a2c": fragmenta.A2C(**SMALL),
+    "impala": fragmenta.IMPALA(**SMALL),
+    "ppo_gru": fragmenta.RecurrentPPO(**SMALL, epochs=1, minibatches=2, memory=8),
+}
+ITERATIONS = 8
+
+
+class StopAt:
+    """Does what Ctrl-C does, once the run is so far."""
+
+    def __init__(self, iteration: int) -> None:
+        self._iteration = iteration
+
+    def planned(self, *_: Any) -> None: ...
+
+    def compiled(self, seconds: float) -> None: ...
+
+    def progressed(self, progress: Progress) -> None:
+        if progress.iteration == self._iteration:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def start(name: str, place: str, run_dir: Path | None, watcher: Any = None) -> fragmenta.Result:
+    algorithm, (policy, cluster) = ALGORITHMS[name], PLACEMENTS[place]
+    how: dict[str, Any] = {"policy": policy, "cluster": cluster, "merge": False, "run_dir": run_dir, "watcher": watcher}
+    steps = ITERATIONS * algorithm.steps_per_iteration
+    # One stretch per iteration, so that it stops where it is asked to.
+    return fragmenta.train(algorithm, "CartPole-v1", **how, total_steps=steps, save_options=SaveOptions(1))
+
+
+def stopped_and_resumed(name: str, first: str, second: str, run_dir: Path, stop_at: int) -> fragmenta.Result:
+    with pytest.raises(StoppedError, match=r"SIGINT: saved after .* go on with: fragmenta resume"):
+        start(name, first, run_dir, StopAt(stop_at))
+    policy, cluster = PLACEMENTS[second]
+    return fragmenta.resume(run_dir, policy, cluster)
+
+
+def without_times(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{name: value for name, value in record.items() if name != "seconds"} for record in records]
+
+
+def every(names: Any, kept: set[Any]) -> list[Any]:
+    """All of them in `make full`; the kept ones in `make test`."""
+    return [pytest.param(*name, marks=() if name in kept else pytest.mark.full) for name in names]
+
+
+SAME = {("ppo", "fused"), ("ppo", "coarse"), ("ppo_gru", "fused"), ("impala", "multi")}
+
+
+@pytest.mark.parametrize(("name", "place"), every([(n, p) for n in ALGORITHMS for p in PLACEMENTS], SAME))
+def test_stopped_and_resumed_equals_undisturbed_bitwise(name: str, place: str, tmp_path: Path) -> None:
+    whole = start(name, place, tmp_path / "whole")
+    stop_at = random.randint(1, ITERATIONS - 1)
+    parts = stopped_and_resumed(name, place, place, tmp_path / "parts", stop_at)
+    for expected, found in zip(jax.tree.leaves(whole.state), jax.tree.leaves(parts.state), strict=True):
+        assert np.array_equal(_raw(expected), _raw(found)), f"stopped at {stop_at}"
+    kept = [json.loads(line) for line in (tmp_path / "parts" / "metrics.jsonl").read_text().splitlines()]
+    assert without_times(kept) == without_times(whole.metrics), f"stopped at {stop_at}"
+    assert parts.summary["return_mean"] == whole.summary["return_mean"]
+
+
+ACROSS = {("fused", "coarse"), ("multi", "fine")}
+
+
+@pytest.mark.parametrize(("first", "second"), every([(a, b) for a in PLACEMENTS for b in PLACEMENTS if a != b], ACROSS))
+def test_a_run_goes_on_under_another_policy(first: str, second: str, tmp_path: Path) -> None:
+    whole = start("ppo", "fused", None)
+    parts = stopped_and_resumed("ppo", first, second, tmp_path / "run", ITERATIONS // 2)
+    for expected, found in zip(jax.tree.leaves(whole.params), jax.tree.leaves(parts.params), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    assert parts.summary["policy"] == PLACEMENTS[second][0]
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["policy"] == PLACEMENTS[second][0]
+
+
+@pytest.mark.parametrize(("first", "second"), [("single_learner_async", "fused"), ("fused", "single_learner_async")])
+def test_asynchronous_runs_are_saved_and_resumed(first: str, second: str, tmp_path: Path) -> None:
+    algorithm, cluster, path = ALGORITHMS["impala"], Cluster(TWO, 2), tmp_path / "r"
+    how: dict[str, Any] = {"cluster": cluster, "run_dir": path, "watcher": StopAt(3), "save_options": SaveOptions(1)}
+    steps = 20 * algorithm.steps_per_iteration
+    with pytest.raises(StoppedError):
+        fragmenta.train(algorithm, "CartPole-v1", first, total_steps=steps, **how)
+    found = fragmenta.resume(tmp_path / "r", second, cluster)
+    assert found.summary["total_steps"] >= steps
+    records = [json.loads(line) for line in (tmp_path / "r" / "metrics.jsonl").read_text().splitlines()]
+    assert [record["iteration"] for record in records] == list(range(len(records)))
+    assert all(later["steps"] > earlier["steps"] for earlier, later in itertools.pairwise(records))
+
+
+def test_environments_on_the_host_start_new_episodes(tmp_path: Path) -> None:
+    said: list[str] = []
+
+    class Listener(StopAt):
+        def planned(self, plan: Any, algorithm: Any, environments: str) -> None:
+            said.append(environments)
+
+    algorithm = fragmenta.RecurrentPPO(**SMALL, epochs=1, minibatches=2, memory=8, normalize_rewards=True)
+    how: dict[str, Any] = {"run_dir": tmp_path / "run", "watcher": StopAt(2), "save_options": SaveOptions(1)}
+    with pytest.raises(StoppedError):
+        fragmenta.train(algorithm, "gymnasium:CartPole-v1", total_steps=8 * 32, **how)
+    found = fragmenta.resume(tmp_path / "run", watcher=Listener(-1))
+    assert "start new episodes because their state cannot be saved; resumed after " in said[0]
+    assert found.summary["total_steps"] == 8 * 32
+
+
+def test_a_run_goes_further_than_it_was_to(tmp_path: Path) -> None:
+    start("a2c", "fused", tmp_path / "run")
+    steps = ITERATIONS * ALGORITHMS["a2c"].steps_per_iteration
+    with pytest.raises(fragmenta.ConfigError, match=f"has done its {steps} steps: .* --total-steps {2 * steps}"):
+        fragmenta.resume(tmp_path / "run")
+    assert fragmenta.resume(tmp_path / "run", total_steps=2 * steps).summary["iterations"] == 2 * ITERATIONS
+
+
+def test_numbers_that_are_none_end_the_run_with_the_stage_that_made_them(tmp_path: Path) -> None:
+    algorithm = fragmenta.A2C(**SMALL, learning_rate=3e37, total_steps=200 * 32)
+    with pytest.raises(NotFiniteError) as caught:
+        fragmenta.train(algorithm, "CartPole-v1", run_dir=tmp_path / "run")
+    said = str(caught.value)
+    assert re.match(r"stage 'learn' made NaN or infinity from numbers in iteration \d+ \(", said), said
+    assert f"is saved: fragmenta resume {tmp_path / 'run'}" in said
+    kept = CheckpointFolder(tmp_path / "run" / "checkpoints").newest()
+    assert all(np.isfinite(array).all() for array in kept.arrays.values() if array.dtype.kind == "f")
+
+
+def _raw(leaf: Any) -> np.ndarray:
+    is_key = jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return np.asarray(jax.random.key_data(leaf) if is_key else leaf)
