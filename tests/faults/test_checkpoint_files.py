@@ -1,0 +1,146 @@
+"""Checkpoints that are damaged, and checkpoints whose writer is killed."""
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fragmenta import ConfigError
+from fragmenta.training.checkpoints import Checkpoint, CheckpointFolder
+
+KILLS = 1_000 if os.environ.get("CHAOS") else 12
+
+
+def checkpoint(iteration: int) -> Checkpoint:
+    arrays = {f"layer{i}.kernel": np.full((8, 8), iteration, np.float32) for i in range(4)}
+    arrays |= {"keys": np.full((4, 2), iteration, np.uint32), "nothing": np.zeros((0, 3), np.float32)}
+    return Checkpoint(arrays, iteration, 100 * iteration, float(-iteration))
+
+
+def assert_is(found: Checkpoint, iteration: int) -> None:
+    expected = checkpoint(iteration)
+    assert (found.iteration, found.steps) == (iteration, expected.steps)
+    assert found.arrays.keys() == expected.arrays.keys()
+    for name, array in expected.arrays.items():
+        assert found.arrays[name].dtype == array.dtype
+        assert np.array_equal(found.arrays[name], array)
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[random.randrange(len(content))] ^= 1 << random.randrange(8)
+    path.write_bytes(content)
+
+
+DAMAGE = {
+    "truncated": lambda path: path.write_bytes(path.read_bytes()[:-1]),
+    "emptied": lambda path: path.write_bytes(b""),
+    "flipped": flip,
+    "deleted": lambda path: path.unlink(),
+}
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+def test_damage_to_any_file_is_noticed_and_the_one_before_is_used(how: str, tmp_path: Path) -> None:
+    folder = CheckpointFolder(tmp_path / "sound")
+    for iteration in (1, 2):
+        folder.save(checkpoint(iteration))
+    files = sorted(path.relative_to(folder.path) for path in folder.path.rglob("*2/**/*") if path.is_file())
+    assert len(files) > 5
+    for file in files:
+        shutil.copytree(folder.path, tmp_path / "damaged")
+        DAMAGE[how](tmp_path / "damaged" / file)
+        said: list[str] = []
+        assert_is(CheckpointFolder(tmp_path / "damaged").newest(said.append), 1)
+        assert len(said) == 1
+        assert "0000000002 is damaged (" in said[0]
+        assert said[0].endswith("the one before it is used")
+        shutil.rmtree(tmp_path / "damaged")
+
+
+def test_the_latest_and_the_best_are_kept(tmp_path: Path) -> None:
+    folder = CheckpointFolder(tmp_path, keep_last=2)
+    for iteration in range(1, 6):  # the first is the best
+        folder.save(checkpoint(iteration))
+    assert folder.names() == ["0000000001", "0000000004", "0000000005"]
+
+
+def test_nothing_whole_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="has no checkpoint that is whole"):
+        CheckpointFolder(tmp_path / "none").newest()
+
+
+# Forks before anything is computed, because a start of Python with all its imports takes longer than a hundred saves.
+WRITER = """
+import os, sys
+sys.path[:0] = {paths!r}
+from pathlib import Path
+import orbax.checkpoint
+from test_checkpoint_files import checkpoint
+from fragmenta.training.checkpoints import CheckpointFolder
+for line in sys.stdin:
+    first = int(line)
+    child = os.fork()
+    if child:
+        print("pid", child, flush=True)
+        _, status = os.waitpid(child, 0)
+        print("ended", os.WTERMSIG(status) if os.WIFSIGNALED(status) else -os.WEXITSTATUS(status), flush=True)
+        continue
+    folder = CheckpointFolder(Path({folder!r}))
+    iteration = first
+    while True:
+        folder.save(checkpoint(iteration))
+        print("saved", iteration, flush=True)
+        iteration += 1
+"""
+
+
+@pytest.mark.timeout(3_600)
+def test_a_writer_that_is_killed_leaves_whole_checkpoints_and_loses_only_the_one_in_flight(tmp_path: Path) -> None:
+    program = WRITER.format(paths=[str(Path(__file__).parent)], folder=str(tmp_path))
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
+    writer = subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        bufsize=1,
+        env=environment,
+    )
+    assert writer.stdin is not None
+    assert writer.stdout is not None
+    folder, saved, said = CheckpointFolder(tmp_path), 0, list[str]()
+    generator = random.Random(0)
+    child = None
+    try:
+        for _ in range(KILLS):
+            print(saved + 1, file=writer.stdin, flush=True)
+            child = int(writer.stdout.readline().removeprefix("pid "))
+            assert writer.stdout.readline() == f"saved {saved + 1}\n"  # it is at work
+            saved += 1
+            time.sleep(generator.uniform(0.0, 0.1))
+            os.kill(child, signal.SIGKILL)
+            while not (line := writer.stdout.readline()).startswith("ended"):
+                saved = int(line.removeprefix("saved "))
+            assert line == f"ended {int(signal.SIGKILL)}\n"
+            child = None
+            found = folder.newest(said.append)
+            # One more than was said may be there: killed between the renaming and the saying.
+            assert found.iteration in (saved, saved + 1)
+            assert_is(found, found.iteration)
+            saved = found.iteration
+    finally:
+        if child is not None:
+            os.kill(child, signal.SIGKILL)
+        writer.stdin.close()
+        writer.wait(20)
+        writer.stdout.close()
+    assert not said, "no checkpoint was torn"
