@@ -8,6 +8,10 @@ class ConfigError(ValueError):
     """A mistake in what the user asked for: shown as one line, exit code 2."""
 
 
+class StorageError(OSError):
+    """What a run must keep could not be written: shown as one line, exit code 1."""
+
+
 def unknown(kind: str, name: str, known: Iterable[str], hint: str = "") -> ConfigError:
     """The error for a name that is not among the known ones, with the nearest that is."""
     names = sorted(known)

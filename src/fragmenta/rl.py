@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from fragmenta.envs import Transition
-from fragmenta.stage import row_wise
+from fragmenta.stage import all_mean, row_wise
 
 
 class Categorical(NamedTuple):
@@ -130,6 +130,36 @@ def v_trace(
     _, (error, after) = jax.lax.scan(backwards, start, (delta, c, goes_on), reverse=True, unroll=16)
     advantage = rho * (trajectory.reward + discount * (next_value + after) - value)
     return value + error, advantage
+
+
+class ValueFit(NamedTuple):
+    """How values fit their targets, as means over steps, which add up over replicas where a variance does not."""
+
+    weight: jax.Array
+    target: jax.Array
+    target_square: jax.Array
+    error: jax.Array
+    error_square: jax.Array
+
+
+def value_fit(value: jax.Array, target: jax.Array, counts: jax.Array | None = None) -> ValueFit:
+    """How values fit their targets over the steps that count; all of them by default."""
+    weight = jnp.ones_like(target) if counts is None else counts.astype(target.dtype)
+    target, error = (jnp.where(weight > 0, x, 0.0) for x in (target, target - value))
+    return ValueFit(*(jnp.mean(x) for x in (weight, target, target**2, error, error**2)))
+
+
+def explained_variance(fit: ValueFit) -> jax.Array:
+    """The share of the targets' variance that the values explain, over all replicas: 1 is perfect, 0 is no better
+    than a constant. It is 0 if the targets do not vary."""
+    fit = all_mean(fit)
+    weight = jnp.maximum(fit.weight, 1e-8)
+    target, target_square, error, error_square = (x / weight for x in fit[1:])
+    # What is left of the difference of two nearly equal numbers is rounding, not variance.
+    variance = target_square - target**2
+    varies = variance > 1e-5 * target_square
+    left = jnp.maximum(error_square - error**2, 0.0)
+    return jnp.where(varies, 1.0 - left / jnp.where(varies, variance, 1.0), 0.0)
 
 
 def next_values(

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from fragmenta.algorithms.actor_critic import ActorCritic, Learner, State
 from fragmenta.envs import Environment, Transition
-from fragmenta.rl import generalized_advantage, next_values, split_each
+from fragmenta.rl import ValueFit, explained_variance, generalized_advantage, next_values, split_each, value_fit
 from fragmenta.stage import all_mean, all_sum, stage
 
 
@@ -33,12 +33,13 @@ class A2C(ActorCritic):
     @stage
     def learn(self, env: Environment, learner: Learner, trajectory: Transition) -> tuple[Learner, dict[str, jax.Array]]:
         """Improve policy and value on one iteration's steps."""
-        gradients, losses = self.gradient(env, learner.params, trajectory)
-        return self.apply(learner, all_mean(gradients)), all_mean(losses)
+        gradients, (losses, fit) = self.gradient(env, learner.params, trajectory)
+        losses = {**all_mean(losses), "explained_variance": explained_variance(fit)}
+        return self.apply(learner, all_mean(gradients)), losses
 
     @stage
-    def gradient(self, env: Environment, params: Any, trajectory: Transition) -> tuple[Any, dict[str, jax.Array]]:
-        """The gradient of the loss on a trajectory."""
+    def gradient(self, env: Environment, params: Any, trajectory: Transition) -> tuple[Any, tuple[Any, ValueFit]]:
+        """The gradient of the loss on a trajectory, the losses, and how the values fit."""
 
         def value_of(observation: Any) -> jax.Array:
             return self.value(params, self.encode(env, params, observation))
@@ -57,4 +58,5 @@ class A2C(ActorCritic):
             losses = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
             return policy_loss + self.value_cost * value_loss - self.entropy_cost * entropy, losses
 
-        return jax.grad(loss, has_aux=True)(params)
+        gradients, losses = jax.grad(loss, has_aux=True)(params)
+        return gradients, (losses, value_fit(value, target))

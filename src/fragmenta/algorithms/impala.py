@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from fragmenta.algorithms.actor_critic import ActorCritic, Learner, State
 from fragmenta.envs import Environment, Transition
-from fragmenta.rl import next_values, split_each, v_trace
+from fragmenta.rl import ValueFit, explained_variance, next_values, split_each, v_trace, value_fit
 from fragmenta.stage import all_mean, all_sum, stage
 
 
@@ -39,14 +39,16 @@ class IMPALA(ActorCritic):
         self, env: Environment, learner: Learner, trajectory: Transition, log_prob: jax.Array
     ) -> tuple[Learner, dict[str, jax.Array]]:
         """Improve policy and value on one iteration's steps."""
-        gradients, losses = self.gradient(env, learner.params, trajectory, log_prob)
-        return self.apply(learner, all_mean(gradients)), all_mean(losses)
+        gradients, (losses, fit) = self.gradient(env, learner.params, trajectory, log_prob)
+        losses = {**all_mean(losses), "explained_variance": explained_variance(fit)}
+        return self.apply(learner, all_mean(gradients)), losses
 
     @stage
     def gradient(
         self, env: Environment, params: Any, trajectory: Transition, log_prob: jax.Array
-    ) -> tuple[Any, dict[str, jax.Array]]:
-        """The gradient of the loss on a trajectory that another policy may have acted."""
+    ) -> tuple[Any, tuple[Any, ValueFit]]:
+        """The gradient of the loss on a trajectory that another policy may have acted, the losses, and how the values
+        fit."""
 
         def value_of(observation: Any) -> jax.Array:
             return self.value(params, self.encode(env, params, observation))
@@ -68,4 +70,5 @@ class IMPALA(ActorCritic):
             losses["ratio"] = jnp.mean(jnp.exp(log_ratio))
             return policy_loss + self.value_cost * value_loss - self.entropy_cost * entropy, losses
 
-        return jax.grad(loss, has_aux=True)(params)
+        gradients, losses = jax.grad(loss, has_aux=True)(params)
+        return gradients, (losses, value_fit(value, target))

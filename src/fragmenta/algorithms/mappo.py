@@ -12,7 +12,16 @@ from fragmenta.algorithms.base import Algorithm
 from fragmenta.envs import Box, Discrete, Environment, Transition, World
 from fragmenta.errors import ConfigError
 from fragmenta.nn import MLP
-from fragmenta.rl import Categorical, fold_each, generalized_advantage, keys_by_index, rows_of_minibatches, split_each
+from fragmenta.rl import (
+    Categorical,
+    explained_variance,
+    fold_each,
+    generalized_advantage,
+    keys_by_index,
+    rows_of_minibatches,
+    split_each,
+    value_fit,
+)
 from fragmenta.stage import all_gather, all_sum, stage
 
 
@@ -146,6 +155,7 @@ class MAPPO(Algorithm):
         each = trajectory._replace(terminated=~next_alive, truncated=_for_each(trajectory.truncated, alive.shape))
         advantage = generalized_advantage(each, value, next_value, self.gamma, self.gae_lambda)
         samples = Sample(observation, everything, trajectory.action, log_prob, advantage, advantage + value, alive)
+        explained = explained_variance(value_fit(value, samples.target, alive))
 
         def epoch(learner: Learner, index: jax.Array) -> tuple[Learner, dict[str, jax.Array]]:
             return jax.lax.scan(
@@ -158,7 +168,7 @@ class MAPPO(Algorithm):
             return self.apply(learner, gradients), losses
 
         learner, losses = jax.lax.scan(epoch, learner, jnp.arange(self.epochs))
-        return learner, jax.tree.map(jnp.mean, losses)
+        return learner, {**jax.tree.map(jnp.mean, losses), "explained_variance": explained}
 
     @stage
     def gradient(self, env: Environment, params: Any, batch: Sample) -> tuple[Any, dict[str, jax.Array]]:

@@ -10,7 +10,15 @@ import optax
 from fragmenta.algorithms.actor_critic import ActorCritic, Learner, State, clipped_adam
 from fragmenta.envs import Environment, Transition
 from fragmenta.errors import ConfigError
-from fragmenta.rl import fold_each, generalized_advantage, next_values, rows_of_minibatches, split_each
+from fragmenta.rl import (
+    explained_variance,
+    fold_each,
+    generalized_advantage,
+    next_values,
+    rows_of_minibatches,
+    split_each,
+    value_fit,
+)
 from fragmenta.stage import all_mean, all_sum, stage
 
 
@@ -61,6 +69,7 @@ class PPO(ActorCritic):
     ) -> tuple[Learner, dict[str, jax.Array]]:
         """Improve policy and value on one iteration's steps, and what acting said of them."""
         samples = self.samples(env, learner.params, trajectory, acted)
+        explained = explained_variance(value_fit(samples.value, samples.advantage + samples.value))
 
         def epoch(learner: Learner, index: jax.Array) -> tuple[Learner, dict[str, jax.Array]]:
             return jax.lax.scan(minibatch, learner, self.minibatch_rows(fold_each(keys, index)))
@@ -71,7 +80,7 @@ class PPO(ActorCritic):
             return self.apply(learner, gradients), losses
 
         learner, losses = jax.lax.scan(epoch, learner, jnp.arange(self.epochs))
-        return learner, jax.tree.map(jnp.mean, losses)
+        return learner, {**jax.tree.map(jnp.mean, losses), "explained_variance": explained}
 
     def samples(self, env: Environment, params: Any, trajectory: Transition, acted: Any) -> Sample:
         """Steps with their advantages; `acted` is the log-probability of their actions."""

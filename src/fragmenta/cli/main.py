@@ -3,7 +3,7 @@
 import importlib
 import sys
 
-from fragmenta.errors import ConfigError, unknown
+from fragmenta.errors import ConfigError, StorageError, unknown
 from fragmenta.training.stopping import NotFiniteError, StoppedError
 from fragmenta_host.faults import EnvironmentFaultError
 
@@ -35,7 +35,7 @@ def main(arguments: list[str] | None = None) -> int:
     except StoppedError as stopped:
         print(f"fragmenta: {stopped}", file=sys.stderr)
         return stopped.exit_code
-    except NotFiniteError as error:
+    except (NotFiniteError, StorageError) as error:
         print(f"fragmenta: {error}", file=sys.stderr)
         return 1
     except EnvironmentFaultError as error:

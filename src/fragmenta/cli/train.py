@@ -14,6 +14,7 @@ from fragmenta.envs import EnvOptions
 from fragmenta.training.hardware import idle_gpu
 from fragmenta.training.loop import Result
 from fragmenta.training.saving import SaveOptions
+from fragmenta.training.sinks import parse_sinks
 from fragmenta.training.train import train
 
 
@@ -33,6 +34,8 @@ class TrainOptions(ClusterOptions, EnvOptions, SaveOptions):
     """A new directory for configuration, metrics, graph, parameters and summary. Default: a name under runs/."""
     deadline: float = 300.0
     """Seconds that one fragment waits for another before the run ends and says who waited for what."""
+    sinks: str = "tensorboard"
+    """Where metrics go besides metrics.jsonl: tensorboard, wandb, mlflow, several with commas, or none."""
     json: bool = False
     """Print the summary as JSON and nothing else."""
 
@@ -64,6 +67,7 @@ def run(arguments: list[str]) -> int:
             watcher=view,
             env_options=options,
             save_options=SaveOptions(options.checkpoint_every, options.keep_last, options.keep_best),
+            sinks=parse_sinks(options.sinks),
         )
 
     return show(view, run_dir, start)

@@ -1,20 +1,30 @@
 """What a person sees of a run: the plan, the compiling, the progress, the end."""
 
+import shlex
 import time
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Task, TextColumn, TimeRemainingColumn
+from rich.live import Live
 from rich.table import Table
-from rich.text import Text
 
 from fragmenta.algorithms import Algorithm
+from fragmenta.cli.live import Picture, clock, number, seconds_left
 from fragmenta.graph import Plan, Program
-from fragmenta.training.loop import Progress as RunProgress
+from fragmenta.training.loop import Progress
 
 PLAIN_EVERY = 2.0
 """Seconds between two lines where the output is not a terminal."""
+PER_SECOND = 8
+"""How often a terminal is drawn."""
+NEXT = {
+    "eval": "see how good it is",
+    "play": "watch it",
+    "report": "see all of it on one page",
+    "resume": "go on training",
+}
+"""What can be done with a run directory."""
 
 
 def plan_table(plan: Plan, algorithm: Algorithm) -> Table:
@@ -62,18 +72,16 @@ class PlainView:
         """Print how long compiling took."""
         print(f"compiled in {seconds:.1f} s", flush=True)
 
-    def progressed(self, progress: RunProgress) -> None:
+    def progressed(self, progress: Progress) -> None:
         """Print a line every few seconds."""
         now = time.monotonic()
         if now - self._last < PLAIN_EVERY and progress.iteration < progress.iterations:
             return
         self._last = now
-        left = (progress.iterations - progress.iteration) / progress.iteration
-        seconds = progress.steps / progress.steps_per_second
         rate = f"{progress.steps_per_second:,.0f} steps/s"
         print(
-            f"step {progress.steps:>12,}  return {_number(progress.return_mean):>8}  "
-            f"{rate:>19}  {left * seconds:5.0f} s left  busy: {_shares(progress.busy)}{_lag(progress)}",
+            f"step {progress.steps:>12,}  return {number(progress.return_mean):>8}  {rate:>19}  "
+            f"{clock(seconds_left(progress)):>7} left{_details(progress.record)}",
             flush=True,
         )
 
@@ -86,81 +94,59 @@ class PlainView:
 
 
 class TerminalView:
-    """A bar that moves, where the output is a terminal."""
+    """A picture that is drawn again and again, where the output is a terminal."""
 
     def __init__(self) -> None:
         self._console = Console()
-        self._bar: Progress | None = None
-        self._task = None
-        self._shown = 0.0
+        self._picture = Picture()
+        self._live: Live | None = None
 
     def planned(self, plan: Plan, algorithm: Algorithm, environments: str) -> None:
         """Show the plan, then that compiling goes on."""
         self._console.print(plan_table(plan, algorithm))
         self._console.print(f"environments: {environments}", highlight=False)
-        self._bar = Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=14),
-            TextColumn("{task.percentage:>3.0f}%"),
-            TimeRemainingColumn(),
-            _Details(),
-            console=self._console,
-        )
-        self._bar.start()
-        self._task = self._bar.add_task("compiling", total=None)
+        self._picture = Picture()
+        # It draws in a thread of its own, so that training does not wait for the terminal.
+        self._live = Live(self._picture, console=self._console, refresh_per_second=PER_SECOND)
+        self._live.start()
 
     def compiled(self, seconds: float) -> None:
-        """Turn to training."""
-        assert self._bar is not None
-        self._console.print(f"compiled in {seconds:.1f} s")
-        self._bar.remove_task(self._task)  # pyright: ignore[reportArgumentType]
-        self._task = self._bar.add_task("training", total=1.0)
+        """Say how long it took; the picture changes with the first iteration."""
+        self._picture.wait("the first iteration")
+        self._console.print(f"compiled in {seconds:.1f} s", highlight=False)
 
-    def progressed(self, progress: RunProgress) -> None:
-        """Move the bar, ten times a second at most."""
-        now = time.monotonic()
-        if self._bar is None or (now - self._shown < 0.1 and progress.iteration < progress.iterations):
-            return
-        self._shown = now
-        details = (
-            f"return {_number(progress.return_mean)}  {progress.steps_per_second:,.0f} steps/s  "
-            f"busy: {_shares(progress.busy)}{_lag(progress)}"
-        )
-        share = progress.iteration / progress.iterations
-        self._bar.update(self._task, completed=share, details=details)  # pyright: ignore[reportArgumentType]
+    def progressed(self, progress: Progress) -> None:
+        """Keep it for the next time that the picture is drawn."""
+        self._picture.add(progress)
 
     def close(self) -> None:
-        """Give the terminal back."""
-        if self._bar is not None:
-            self._bar.stop()
+        """Draw a last time, and give the terminal back."""
+        if self._live is not None:
+            self._live.stop()
 
     def finished(self, summary: dict[str, Any], run_dir: Path) -> None:
         """Print the outcome."""
-        self._console.print(_outcome(summary, run_dir), highlight=False)
-
-
-class _Details(ProgressColumn):
-    def render(self, task: Task) -> Text:
-        return Text(task.fields.get("details", ""), no_wrap=True, overflow="ellipsis")
+        self._console.print(_outcome(summary, run_dir), highlight=False, soft_wrap=True, markup=False)
 
 
 def _outcome(summary: dict[str, Any], run_dir: Path) -> str:
-    return (
-        f"return {_number(summary['return_mean'])} over the latest 100 episodes, "
-        f"{summary['total_steps']:,} steps at {summary['steps_per_second']:,.0f} steps/s "
-        f"(compiling {summary['compile_seconds']:.1f} s, in all {summary['wall_seconds']:.1f} s)\n"
-        f"parameters sha256 {summary['params_sha256'][:16]}, run directory {run_dir}"
-    )
+    run = shlex.quote(str(run_dir))
+    lines = [
+        f"return {number(summary['return_mean'])} over the latest 100 episodes, "
+        f"{summary['total_steps']:,} steps at {summary['steps_per_second']:,.0f} steps/s",
+        f"compiling {summary['compile_seconds']:.1f} s, in all {summary['wall_seconds']:.1f} s, "
+        f"parameters sha256 {summary['params_sha256'][:16]}",
+        f"run directory {run_dir}",
+        *(f"picture {path}" for path in sorted(run_dir.glob("*.png"))),
+        *(f"  fragmenta {command:<6} {run}  # {what}" for command, what in NEXT.items()),
+    ]
+    return "\n".join(lines)
 
 
-def _lag(progress: RunProgress) -> str:
-    return "" if progress.lag is None else f"  lag {progress.lag}"
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1f}"
-
-
-def _shares(busy: dict[str, float]) -> str:
-    return ", ".join(f"{name} {share:.0%}" for name, share in busy.items())
+def _details(record: dict[str, Any]) -> str:
+    """Where time goes, how full channels are, and how far parts drift."""
+    parts = []
+    for name, prefix in (("busy", "busy/"), ("fill", "fill/")):
+        shares = [f"{key[len(prefix) :]} {share:.0%}" for key, share in record.items() if key.startswith(prefix)]
+        parts += [f"  {name}: {', '.join(shares)}"] if shares else []
+    return "".join(parts) + (f"  lag {record['lag']}" if "lag" in record else "")

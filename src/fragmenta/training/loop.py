@@ -15,6 +15,8 @@ from fragmenta.graph import Plan
 from fragmenta.training.blame import first_bad_stage, is_finite
 from fragmenta.training.checkpoints import Checkpoint
 from fragmenta.training.episodes import RecentEpisodes, as_record
+from fragmenta.training.measures import Measures
+from fragmenta.training.metrics import MetricsLog
 from fragmenta.training.run_directory import RunDirectory, sha256
 from fragmenta.training.saving import Saver
 from fragmenta.training.state import from_arrays, to_arrays
@@ -43,10 +45,8 @@ class Progress:
     steps: int
     steps_per_second: float
     return_mean: float | None
-    lag: int | None
-    """Versions between the parameters that acted and those that learned, where they may differ."""
-    busy: dict[str, float]
-    """Per fragment, the share of time that it computed."""
+    record: dict[str, Any]
+    """All metrics of the latest iteration, as they are kept."""
 
 
 class Watcher(Protocol):
@@ -87,6 +87,7 @@ class Job:
     deadline: float
     started: float
     directory: RunDirectory | None
+    metrics: MetricsLog | None
     saver: Saver | None
     watcher: Watcher | None
     stop: Stop
@@ -153,6 +154,7 @@ class _Log:
         self.lags: list[int] = []
         self.dropped = 0
         self.seconds = 0.0
+        self._measures = Measures()
         self._running = time.monotonic()
         if job.watcher:
             job.watcher.compiled(compile_seconds)
@@ -168,22 +170,19 @@ class _Log:
         self.seconds = time.monotonic() - self._running
         seconds = round(self._seconds_before + self.seconds, 6)
         record = {"iteration": self.iteration, "steps": self.steps, "seconds": seconds, **as_record(metrics)}
+        record |= self._measures.of(report, self.steps - self._steps_before, self.seconds)
         self.iteration += 1
         if report.lag is not None:
             self.lags.append(report.lag)
             self.dropped += report.dropped
-            record |= {"lag": report.lag}
         if report.source is not None:
             record |= {"source": report.source, "dropped": self.dropped}
         self.records.append(record)
-        if self._job.directory:
-            self._job.directory.add_metrics(record)
+        if self._job.metrics:
+            self._job.metrics.add(record)
         if self._job.watcher:
-            rate = (self.steps - self._steps_before) / self.seconds
-            mean = self.recent.return_mean
-            self._job.watcher.progressed(
-                Progress(self.iteration, self.iterations, self.steps, rate, mean, report.lag, report.busy)
-            )
+            rate, mean = record["steps_per_second"], self.recent.return_mean
+            self._job.watcher.progressed(Progress(self.iteration, self.iterations, self.steps, rate, mean, record))
 
     def end(self) -> None:
         """The last iteration's results are there."""

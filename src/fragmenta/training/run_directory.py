@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import jax
 import numpy as np
@@ -27,7 +27,6 @@ class RunDirectory:
         self.path = path
         self.earlier: list[dict[str, Any]] = []
         """Records of iterations before this start."""
-        self._metrics: TextIO = open(path / "metrics.jsonl", "w", buffering=1)  # noqa: SIM115 (closed in close)
 
     @classmethod
     def reopen(cls, path: Path, iteration: int) -> "RunDirectory":
@@ -35,7 +34,6 @@ class RunDirectory:
         directory = cls.__new__(cls)
         directory.path, directory.earlier = path, [r for r in read_records(path) if r["iteration"] < iteration]
         directory.write_text("metrics.jsonl", "".join(json.dumps(record) + "\n" for record in directory.earlier))
-        directory._metrics = open(path / "metrics.jsonl", "a", buffering=1)  # noqa: SIM115 (closed in close)
         return directory
 
     def write_json(self, name: str, content: dict[str, Any]) -> None:
@@ -53,14 +51,6 @@ class RunDirectory:
         temporary = self.path / ".params.tmp"
         save_file(named_arrays(params), temporary)
         os.replace(temporary, self.path / "params.safetensors")
-
-    def add_metrics(self, record: dict[str, Any]) -> None:
-        """Append one line."""
-        self._metrics.write(json.dumps(record) + "\n")
-
-    def close(self) -> None:
-        """Close what is open."""
-        self._metrics.close()
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:

@@ -3,9 +3,11 @@
 import dataclasses
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from types import TracebackType
 
-from fragmenta.errors import ConfigError
+from fragmenta.errors import ConfigError, StorageError
 from fragmenta.training.checkpoints import Checkpoint, CheckpointFolder
 
 SECONDS_BETWEEN = 60.0
@@ -33,8 +35,10 @@ class SaveOptions:
 class Saver:
     """Writes checkpoints in a thread of its own. While it writes one, the newest that comes waits, older ones go."""
 
-    def __init__(self, path: Path, options: SaveOptions) -> None:
+    def __init__(self, path: Path, options: SaveOptions, before: Callable[[], None]) -> None:
         self._folder = CheckpointFolder(path, options.keep_last, options.keep_best)
+        self._before = before
+        """Done before each is written: a checkpoint must not be ahead of the records of its iterations."""
         self._every, self._last = options.checkpoint_every, time.monotonic()
         self._changed = threading.Condition()
         self._waiting: Checkpoint | None = None
@@ -62,12 +66,23 @@ class Saver:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Wait until all is written."""
+        """Wait until all is written; raises what went wrong."""
+        self._end()
+        self._raise_failure()
+
+    def __enter__(self) -> "Saver":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end()
+
+    def _end(self) -> None:
         with self._changed:
             self._closing = True
             self._changed.notify_all()
         self._thread.join()
-        self._raise_failure()
 
     def _work(self) -> None:
         while True:
@@ -77,6 +92,7 @@ class Saver:
             if checkpoint is None:
                 return
             try:
+                self._before()
                 self._folder.save(checkpoint)
             except OSError as error:
                 self._failure = error
@@ -85,4 +101,6 @@ class Saver:
     def _raise_failure(self) -> None:
         if self._failure is not None:
             what = self._failure.strerror or self._failure
-            raise ConfigError(f"cannot write a checkpoint to '{self._folder.path}': {what}")
+            raise StorageError(
+                f"cannot write a checkpoint to '{self._folder.path}': {what}: the run has ended; free some space first"
+            )

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,11 @@ from fragmenta.training.checkpoints import Checkpoint, CheckpointFolder
 from fragmenta.training.defaults import default_policy, default_replicas
 from fragmenta.training.hardware import keep_compiled_programs, local_cluster, setting
 from fragmenta.training.loop import Job, Result, Start, Watcher, run_job
+from fragmenta.training.metrics import MetricsLog
 from fragmenta.training.run_directory import RunDirectory
 from fragmenta.training.runs import SCHEMA, algorithm_name, describe_algorithm, describe_environment, open_run
 from fragmenta.training.saving import SaveOptions, Saver
+from fragmenta.training.sinks import check_sinks
 from fragmenta.training.state import from_arrays
 from fragmenta.training.stopping import Stop, stopped_by_signals
 
@@ -46,13 +49,15 @@ def train(
     watcher: Watcher | None = None,
     env_options: EnvOptions | None = None,
     save_options: SaveOptions | None = None,
+    sinks: Sequence[str] = ("tensorboard",),
 ) -> Result:
     """Train, and return the parameters, the state, the metrics and a summary.
 
     `policy` decides what runs where, and unless it is asynchronous never changes the result; by default it is `fused`,
     or `single_learner_coarse` for environments on the host. `cluster` names the devices and the replicas (all of this
     machine's and one or two, by default), and how far parts may drift. `deadline` is how long, in seconds, one part
-    waits for another. With `run_dir`, the run is saved as it goes, and Ctrl-C ends it so that `resume` goes on.
+    waits for another. With `run_dir`, the run is saved as it goes, Ctrl-C ends it so that `resume` goes on, and metrics
+    go there and to the `sinks`: tensorboard, wandb, mlflow.
     """
     if total_steps is not None:
         algorithm = dataclasses.replace(algorithm, total_steps=total_steps)
@@ -61,8 +66,9 @@ def train(
     saving = save_options or SaveOptions()
     plan, cluster = _plan(algorithm, environment, policy, engine, cluster, merge, deadline)
     saving.check()
+    check_sinks(sinks)
     directory = RunDirectory(Path(run_dir)) if run_dir is not None else None
-    settings = _Settings(engine, seed, merge, deadline, saving)
+    settings = _Settings(engine, seed, merge, deadline, saving, tuple(sinks))
     return _start(algorithm, environment, named, plan, cluster, settings, directory, watcher, None)
 
 
@@ -92,8 +98,14 @@ def resume(
         replicas = 0 if policy else config["replicas"]
         cluster = local_cluster(replicas, config["lag"], config["max_lag"])
     settings = _Settings(
-        config["engine"], config["seed"], config["merge"], config["deadline"], SaveOptions(**config["saving"])
+        config["engine"],
+        config["seed"],
+        config["merge"],
+        config["deadline"],
+        SaveOptions(**config["saving"]),
+        tuple(config["sinks"]),
     )
+    check_sinks(settings.sinks)
     named = config["env"], config["env_options"]
     plan, cluster = _plan(
         resumed, run.env, policy or config["policy"], settings.engine, cluster, settings.merge, settings.deadline
@@ -109,6 +121,7 @@ class _Settings:
     merge: bool
     deadline: float
     saving: SaveOptions
+    sinks: tuple[str, ...]
 
 
 def _plan(
@@ -162,26 +175,29 @@ def _start(
         "seed": settings.seed,
     }
     with contextlib.ExitStack() as ending:
-        stop, saver = Stop(), None
+        stop, saver, metrics = Stop(), None, None
         if directory:
-            ending.callback(directory.close)
             config = {
+                **identity,
                 "merge": settings.merge,
                 "devices": cluster.devices,
                 "lag": cluster.lag,
                 "max_lag": cluster.max_lag,
                 "deadline": settings.deadline,
                 "saving": dataclasses.asdict(settings.saving),
+                "sinks": settings.sinks,
                 "env_options": named[1],
                 "version": fragmenta.__version__,
                 "schema": SCHEMA,
+                **describe_algorithm(algorithm),
             }
-            directory.write_json("config.json", {**identity, **config, **describe_algorithm(algorithm)})
+            directory.write_json("config.json", config)
             directory.write_text("graph.mmd", to_mermaid(plan))
             stop = ending.enter_context(stopped_by_signals())
-            saver = Saver(directory.path / CHECKPOINTS, settings.saving)
+            metrics = ending.enter_context(MetricsLog(directory.path, settings.sinks, config))
+            saver = ending.enter_context(Saver(directory.path / CHECKPOINTS, settings.saving, metrics.flush))
         ending.enter_context(env.opened(parts))
-        job = Job(algorithm, env, plan, identity, settings.deadline, started, directory, saver, watcher, stop)
+        job = Job(algorithm, env, plan, identity, settings.deadline, started, directory, metrics, saver, watcher, stop)
         return run_job(job, _begin(algorithm, env, settings.seed, directory, checkpoint))
 
 
