@@ -11,7 +11,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from fragmenta.training.train import Progress
+from fragmenta.training.loop import Progress
 
 LABEL = 9
 """Columns of the names on the left."""

@@ -101,6 +101,7 @@ class Saver:
     def _raise_failure(self) -> None:
         if self._failure is not None:
             what = self._failure.strerror or self._failure
-            raise StorageError(
+            where = f"cannot write a checkpoint to '{self._folder.path}': {what}"
+            raise StorageError(f"{where}: the run has ended; free some space first")
                 f"cannot write a checkpoint to '{self._folder.path}': {what}: the run has ended; free some space first"
             )
