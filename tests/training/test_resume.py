@@ -68,7 +68,8 @@ def stopped_and_resumed(name: str, first: str, second: str, run_dir: Path, stop_
 
 
 def without_times(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{name: value for name, value in record.items() if name != "seconds"} for record in records]
+    measured = ("seconds", "steps_per_second", "busy/", "fill/", "memory_mb", "device_memory_mb")
+    return [{name: x for name, x in record.items() if not name.startswith(measured)} for record in records]
 
 
 def every(names: Any, kept: set[Any]) -> list[Any]:

@@ -30,6 +30,8 @@ class TrainOptions(ClusterOptions, EnvOptions, SaveOptions):
     merge: bool = True
     """Join fragments and replicas that share a device."""
     seed: int = 0
+    seeds: int = 1
+    """Train so many seeds, from --seed on, as one program (policy fused only); each gets a directory in the run's."""
     run_dir: Path | None = None
     """A new directory for configuration, metrics, graph, parameters and summary. Default: a name under runs/."""
     deadline: float = 300.0
@@ -68,6 +70,7 @@ def run(arguments: list[str]) -> int:
             env_options=options,
             save_options=SaveOptions(options.checkpoint_every, options.keep_last, options.keep_best),
             sinks=parse_sinks(options.sinks),
+            seeds=options.seeds,
         )
 
     return show(view, run_dir, start)

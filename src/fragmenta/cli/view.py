@@ -130,16 +130,22 @@ class TerminalView:
 
 
 def _outcome(summary: dict[str, Any], run_dir: Path) -> str:
-    run = shlex.quote(str(run_dir))
+    seeds = summary.get("per_seed", ())
+    run = shlex.quote(str(run_dir / f"seed-{seeds[0]['seed']}" if seeds else run_dir))
     lines = [
         f"return {number(summary['return_mean'])} over the latest 100 episodes, "
         f"{summary['total_steps']:,} steps at {summary['steps_per_second']:,.0f} steps/s",
         f"compiling {summary['compile_seconds']:.1f} s, in all {summary['wall_seconds']:.1f} s, "
         f"parameters sha256 {summary['params_sha256'][:16]}",
+        *(f"seed {own['seed']}: return {number(own['return_mean'])}" for own in seeds),
         f"run directory {run_dir}",
         *(f"picture {path}" for path in sorted(run_dir.glob("*.png"))),
-        *(f"  fragmenta {command:<6} {run}  # {what}" for command, what in NEXT.items()),
     ]
+    if seeds:
+        lines.append(f"  fragmenta compare {shlex.quote(str(run_dir))}/seed-*  # see how far they differ")
+    # Of several seeds only all together could go on.
+    possible = {command: what for command, what in NEXT.items() if command != "resume" or not seeds}
+    lines += [f"  fragmenta {command:<{7 if seeds else 6}} {run}  # {what}" for command, what in possible.items()]
     return "\n".join(lines)
 
 

@@ -32,6 +32,29 @@ class RecentEpisodes:
         return self._returns / self._episodes if self._episodes else None
 
 
+class Tally:
+    """Turns metrics into records, and keeps count of the latest episodes."""
+
+    def __init__(self) -> None:
+        self._recent = RecentEpisodes()
+
+    def add(self, metrics: dict[str, Any]) -> dict[str, Any]:
+        """A record of one iteration's metrics."""
+        if "episodes" in metrics and "returns" in metrics:
+            self._recent.add(int(metrics["episodes"]), float(metrics["returns"]))
+        return as_record(metrics)
+
+    def recall(self, record: dict[str, Any]) -> None:
+        """Count an iteration of before by its record."""
+        if record.get("episodes"):
+            self._recent.add(record["episodes"], record["return_mean"] * record["episodes"])
+
+    @property
+    def return_mean(self) -> float | None:
+        """Mean return of the latest episodes; None before the first one ended."""
+        return self._recent.return_mean
+
+
 def best_return(records: list[dict[str, Any]]) -> float:
     """The highest mean return over a run's latest episodes, from the first moment that there are enough of them."""
     recent, seen, best = RecentEpisodes(), 0, -float("inf")

@@ -14,11 +14,12 @@ from fragmenta.envs import Environment, HostEnvironment
 from fragmenta.graph import Plan
 from fragmenta.training.blame import first_bad_stage, is_finite
 from fragmenta.training.checkpoints import Checkpoint
-from fragmenta.training.episodes import RecentEpisodes, as_record
+from fragmenta.training.episodes import Tally
 from fragmenta.training.measures import Measures
 from fragmenta.training.metrics import MetricsLog
 from fragmenta.training.run_directory import RunDirectory, sha256
 from fragmenta.training.saving import Saver
+from fragmenta.training.seeds import Seeds, SeedTally, seed_summaries
 from fragmenta.training.state import from_arrays, to_arrays
 from fragmenta.training.stopping import NotFiniteError, Stop, StoppedError
 
@@ -110,7 +111,7 @@ def run_job(job: Job, begin: Start) -> Result:
             state = jax.tree.unflatten(structure, engine.state())
             if not is_finite(job.algorithm.params(state)):
                 raise _not_finite(job, begin, log, good)
-            good = Checkpoint(to_arrays(state), log.iteration, log.steps, log.recent.return_mean)
+            good = Checkpoint(to_arrays(state), log.iteration, log.steps, log.tally.return_mean)
             if job.saver.due(log.iteration) or job.stop or log.iteration == log.iterations:
                 job.saver.save(good)
         engine.finish()
@@ -146,10 +147,10 @@ class _Log:
         self.iterations = begin.iteration + -(-left // self._steps_each)
         self.records: list[dict[str, Any]] = []
         self.losses: dict[str, Any] = {}
-        self.recent = RecentEpisodes()
+        seeds = len(job.algorithm.seeds) if isinstance(job.algorithm, Seeds) else 0
+        self.tally, self._seeds = SeedTally(seeds) if seeds else Tally(), max(1, seeds)
         for record in begin.records:
-            if record.get("episodes"):
-                self.recent.add(record["episodes"], record["return_mean"] * record["episodes"])
+            self.tally.recall(record)
         self._seconds_before = begin.records[-1]["seconds"] if begin.records else 0.0
         self.lags: list[int] = []
         self.dropped = 0
@@ -163,14 +164,12 @@ class _Log:
         """Count an iteration, keep its record, and show how far it is."""
         values = jax.device_get(report.metrics)
         metrics = {name: values[i] for i, name in enumerate(self._job.plan.graph.metric_names)}
-        if "episodes" in metrics and "returns" in metrics:
-            self.recent.add(int(metrics["episodes"]), float(metrics["returns"]))
         self.losses = {name: value for name, value in metrics.items() if name not in ("returns", "lengths")}
         self.steps += self._steps_each
         self.seconds = time.monotonic() - self._running
         seconds = round(self._seconds_before + self.seconds, 6)
-        record = {"iteration": self.iteration, "steps": self.steps, "seconds": seconds, **as_record(metrics)}
-        record |= self._measures.of(report, self.steps - self._steps_before, self.seconds)
+        record = {"iteration": self.iteration, "steps": self.steps, "seconds": seconds, **self.tally.add(metrics)}
+        record |= self._measures.of(report, self._seeds * (self.steps - self._steps_before), self.seconds)
         self.iteration += 1
         if report.lag is not None:
             self.lags.append(report.lag)
@@ -181,7 +180,7 @@ class _Log:
         if self._job.metrics:
             self._job.metrics.add(record)
         if self._job.watcher:
-            rate, mean = record["steps_per_second"], self.recent.return_mean
+            rate, mean = record["steps_per_second"], self.tally.return_mean
             self._job.watcher.progressed(Progress(self.iteration, self.iterations, self.steps, rate, mean, record))
 
     def end(self) -> None:
@@ -191,7 +190,7 @@ class _Log:
     @property
     def rate(self) -> float:
         """Steps per second, since this start."""
-        return (self.steps - self._steps_before) / max(self.seconds, 1e-9)
+        return self._seeds * (self.steps - self._steps_before) / max(self.seconds, 1e-9)
 
 
 def _ended(job: Job, log: _Log, state: Any) -> Result:
@@ -203,7 +202,7 @@ def _ended(job: Job, log: _Log, state: Any) -> Result:
         "steps_per_second": round(log.rate, 1),
         "compile_seconds": round(log.compile_seconds, 3),
         "wall_seconds": round(time.monotonic() - job.started, 3),
-        "return_mean": log.recent.return_mean,
+        "return_mean": log.tally.return_mean,
         "params_sha256": sha256(params),
     }
     if isinstance(job.env, HostEnvironment) and job.env.pool.restarted:
@@ -216,9 +215,8 @@ def _ended(job: Job, log: _Log, state: Any) -> Result:
         name, path = signal.Signals(job.stop.signal).name, job.directory.path
         saved = f"saved after {log.steps:,} of {job.algorithm.total_steps:,} steps"
         raise StoppedError(job.stop.signal, f"{name}: {saved}; go on with: fragmenta resume {path}")
-    if job.directory:
-        job.directory.write_params(params)
-        job.directory.write_json("summary.json", summary)
+    if isinstance(job.algorithm, Seeds) and isinstance(log.tally, SeedTally):
+        summary["per_seed"] = seed_summaries(job.algorithm, params, log.tally)
     return Result(params, state, log.records, summary)
 
 

@@ -103,5 +103,3 @@ class Saver:
             what = self._failure.strerror or self._failure
             where = f"cannot write a checkpoint to '{self._folder.path}': {what}"
             raise StorageError(f"{where}: the run has ended; free some space first")
-                f"cannot write a checkpoint to '{self._folder.path}': {what}: the run has ended; free some space first"
-            )

@@ -49,12 +49,12 @@ class TensorBoard:
     def __init__(self, directory: Path, config: dict[str, Any]) -> None:
         # Not SummaryWriter: it writes in a thread of its own, whose failure nobody sees until a full queue blocks.
         from tensorboardX.event_file_writer import EventsWriter
-        from tensorboardX.proto.event_pb2 import Event
-        from tensorboardX.proto.summary_pb2 import Summary
+        from tensorboardX.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]
+        from tensorboardX.proto.summary_pb2 import Summary  # pyright: ignore[reportAttributeAccessIssue]
 
         folder = directory / "tensorboard"
         folder.mkdir(exist_ok=True)
-        self._event, self._summary, self._value = Event, Summary, Summary.Value  # pyright: ignore
+        self._event, self._summary, self._value = Event, Summary, Summary.Value
         self._writer = EventsWriter(str(folder / "events"))
 
     def write(self, scalars: dict[str, float], steps: int) -> None:

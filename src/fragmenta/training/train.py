@@ -27,6 +27,7 @@ from fragmenta.training.metrics import MetricsLog
 from fragmenta.training.run_directory import RunDirectory
 from fragmenta.training.runs import SCHEMA, algorithm_name, describe_algorithm, describe_environment, open_run
 from fragmenta.training.saving import SaveOptions, Saver
+from fragmenta.training.seeds import Seeds, many_seeds, write_seeds
 from fragmenta.training.sinks import check_sinks
 from fragmenta.training.state import from_arrays
 from fragmenta.training.stopping import Stop, stopped_by_signals
@@ -50,6 +51,7 @@ def train(
     env_options: EnvOptions | None = None,
     save_options: SaveOptions | None = None,
     sinks: Sequence[str] = ("tensorboard",),
+    seeds: int = 1,
 ) -> Result:
     """Train, and return the parameters, the state, the metrics and a summary.
 
@@ -57,18 +59,17 @@ def train(
     or `single_learner_coarse` for environments on the host. `cluster` names the devices and the replicas (all of this
     machine's and one or two, by default), and how far parts may drift. `deadline` is how long, in seconds, one part
     waits for another. With `run_dir`, the run is saved as it goes, Ctrl-C ends it so that `resume` goes on, and metrics
-    go there and to the `sinks`: tensorboard, wandb, mlflow.
+    go there and to the `sinks`: tensorboard, wandb, mlflow. `seeds` trains so many seeds, from `seed` on, as one
+    program; parameters and state then have the seeds first.
     """
     if total_steps is not None:
         algorithm = dataclasses.replace(algorithm, total_steps=total_steps)
     environment = make(env, env_options)
     named = describe_environment(env, environment, env_options)
     saving = save_options or SaveOptions()
-    plan, cluster = _plan(algorithm, environment, policy, engine, cluster, merge, deadline)
-    saving.check()
-    check_sinks(sinks)
+    settings = _Settings(engine, seed, seeds, merge, deadline, saving, tuple(sinks))
+    plan, cluster = _plan(algorithm, environment, policy, cluster, settings)
     directory = RunDirectory(Path(run_dir)) if run_dir is not None else None
-    settings = _Settings(engine, seed, merge, deadline, saving, tuple(sinks))
     return _start(algorithm, environment, named, plan, cluster, settings, directory, watcher, None)
 
 
@@ -100,16 +101,14 @@ def resume(
     settings = _Settings(
         config["engine"],
         config["seed"],
+        config["seeds"],
         config["merge"],
         config["deadline"],
         SaveOptions(**config["saving"]),
         tuple(config["sinks"]),
     )
-    check_sinks(settings.sinks)
     named = config["env"], config["env_options"]
-    plan, cluster = _plan(
-        resumed, run.env, policy or config["policy"], settings.engine, cluster, settings.merge, settings.deadline
-    )
+    plan, cluster = _plan(resumed, run.env, policy or config["policy"], cluster, settings)
     directory = RunDirectory.reopen(run.path, checkpoint.iteration)
     return _start(resumed, run.env, named, plan, cluster, settings, directory, watcher, checkpoint)
 
@@ -118,6 +117,7 @@ def resume(
 class _Settings:
     engine: str
     seed: int
+    seeds: int
     merge: bool
     deadline: float
     saving: SaveOptions
@@ -128,19 +128,21 @@ def _plan(
     algorithm: Algorithm,
     env: Environment,
     policy: str | Policy | None,
-    engine: str,
     cluster: Cluster | None,
-    merge: bool,
-    deadline: float,
+    settings: _Settings,
 ) -> tuple[Plan, Cluster]:
     """What runs where; ConfigError for whatever cannot."""
-    _validate(algorithm, env, engine, deadline)
+    _validate(algorithm, env, settings.engine, settings.deadline)
+    settings.saving.check()
+    check_sinks(settings.sinks)
     keep_compiled_programs()
     cluster = cluster or local_cluster(replicas=0)
     policy = policy or default_policy(env)
     if cluster.replicas == 0:
         cluster = dataclasses.replace(cluster, replicas=default_replicas(algorithm, env, policy))
-    plan = project(trace(algorithm, env), policy, cluster, merge)
+    if settings.seeds != 1:
+        algorithm = many_seeds(algorithm, policy, settings.seed, settings.seeds)
+    plan = project(trace(algorithm, env), policy, cluster, settings.merge)
     if plan.lags and not algorithm.allows_lag:
         raise ConfigError(
             f"{type(algorithm).__name__} does not say that it may act with parameters older than those it learns: "
@@ -173,32 +175,45 @@ def _start(
         "engine": settings.engine,
         "replicas": cluster.replicas,
         "seed": settings.seed,
+        "seeds": settings.seeds,
     }
+    config = {
+        **identity,
+        "merge": settings.merge,
+        "devices": cluster.devices,
+        "lag": cluster.lag,
+        "max_lag": cluster.max_lag,
+        "deadline": settings.deadline,
+        "saving": dataclasses.asdict(settings.saving),
+        "sinks": settings.sinks,
+        "env_options": named[1],
+        "version": fragmenta.__version__,
+        "schema": SCHEMA,
+        **describe_algorithm(algorithm),
+    }
+    trained = algorithm
+    if settings.seeds != 1:
+        trained = many_seeds(algorithm, plan.policy, settings.seed, settings.seeds)
     with contextlib.ExitStack() as ending:
         stop, saver, metrics = Stop(), None, None
         if directory:
-            config = {
-                **identity,
-                "merge": settings.merge,
-                "devices": cluster.devices,
-                "lag": cluster.lag,
-                "max_lag": cluster.max_lag,
-                "deadline": settings.deadline,
-                "saving": dataclasses.asdict(settings.saving),
-                "sinks": settings.sinks,
-                "env_options": named[1],
-                "version": fragmenta.__version__,
-                "schema": SCHEMA,
-                **describe_algorithm(algorithm),
-            }
             directory.write_json("config.json", config)
             directory.write_text("graph.mmd", to_mermaid(plan))
             stop = ending.enter_context(stopped_by_signals())
             metrics = ending.enter_context(MetricsLog(directory.path, settings.sinks, config))
             saver = ending.enter_context(Saver(directory.path / CHECKPOINTS, settings.saving, metrics.flush))
         ending.enter_context(env.opened(parts))
-        job = Job(algorithm, env, plan, identity, settings.deadline, started, directory, metrics, saver, watcher, stop)
-        return run_job(job, _begin(algorithm, env, settings.seed, directory, checkpoint))
+        job = Job(trained, env, plan, identity, settings.deadline, started, directory, metrics, saver, watcher, stop)
+        begin = _begin(trained, env, settings.seed, directory, checkpoint)
+        result = run_job(job, begin)
+    if directory:
+        if isinstance(trained, Seeds):
+            records = [*begin.records, *result.metrics]
+            write_seeds(directory.path, config, records, result.params, result.summary)
+        else:
+            directory.write_params(result.params)
+        directory.write_json("summary.json", result.summary)  # it says that a run is whole, so it comes last
+    return result
 
 
 def _begin(

@@ -1,0 +1,120 @@
+"""Several seeds trained as one compiled program: the loop of an algorithm, mapped over keys."""
+
+import dataclasses
+import shutil
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from fragmenta.algorithms import Algorithm
+from fragmenta.envs import Environment
+from fragmenta.errors import ConfigError
+from fragmenta.policies import Policy, resolve
+from fragmenta.policies.fused import fused
+from fragmenta.training.episodes import Tally
+from fragmenta.training.metrics import JsonLines
+from fragmenta.training.run_directory import RunDirectory, sha256
+
+
+@dataclasses.dataclass(frozen=True)
+class Seeds(Algorithm):
+    """An algorithm that trains another one once per seed; its state and its metrics have the seeds first."""
+
+    inner: Algorithm = dataclasses.field(kw_only=True)
+    seeds: tuple[int, ...] = dataclasses.field(kw_only=True)
+
+    @property
+    def steps_per_iteration(self) -> int:
+        """Environment steps of one seed."""
+        return self.inner.steps_per_iteration
+
+    def init(self, env: Environment, key: jax.Array) -> Any:
+        """The states that the seeds have alone; the key is not used."""
+        # The number of environments differs where the loop is traced for a replica.
+        inner = dataclasses.replace(self.inner, num_envs=self.num_envs)
+        return jax.vmap(lambda key: inner.init(env, key))(jnp.stack([jax.random.key(seed) for seed in self.seeds]))
+
+    def iterate(self, env: Environment, state: Any) -> tuple[Any, dict[str, jax.Array]]:
+        """One iteration of every seed."""
+        return jax.vmap(lambda state: self.inner.iterate(env, state))(state)
+
+    def params(self, state: Any) -> Any:
+        """The parameters of all seeds."""
+        return jax.vmap(self.inner.params)(state)
+
+
+def many_seeds(algorithm: Algorithm, policy: str | Policy, first: int, count: int) -> Seeds:
+    """The algorithm once for each of `first`, `first + 1` and so on; ConfigError if the policy cannot map it."""
+    if count < 1:
+        raise ConfigError(f"seeds is {count}: it must be at least 1")
+    if resolve(policy) is not fused:
+        name = policy if isinstance(policy, str) else policy.__name__
+        raise ConfigError(
+            f"{count} seeds at once are one program, but policy '{name}' splits it: use fused, or start {count} runs"
+        )
+    seeds = tuple(range(first, first + count))
+    return Seeds(algorithm.num_envs, algorithm.total_steps, inner=algorithm, seeds=seeds)
+
+
+class SeedTally:
+    """Episode statistics of several seeds: means over them, and each one's own."""
+
+    def __init__(self, count: int) -> None:
+        self.each = [Tally() for _ in range(count)]
+
+    def add(self, metrics: dict[str, Any]) -> dict[str, Any]:
+        """A record of one iteration: the mean of every metric over the seeds, and under `per_seed` all of them."""
+        own = [tally.add({name: value[i] for name, value in metrics.items()}) for i, tally in enumerate(self.each)]
+        per_seed = {name: [record[name] for record in own] for name in own[0]}
+        return {name: _mean(values) for name, values in per_seed.items()} | {"per_seed": per_seed}
+
+    def recall(self, record: dict[str, Any]) -> None:
+        """Count an iteration of before by its record."""
+        for i, tally in enumerate(self.each):
+            tally.recall({name: values[i] for name, values in record["per_seed"].items()})
+
+    @property
+    def return_mean(self) -> float | None:
+        """Mean over the seeds of their latest episodes' mean returns."""
+        return _mean([tally.return_mean for tally in self.each])
+
+
+def seed_summaries(algorithm: Seeds, params: Any, tally: SeedTally) -> list[dict[str, Any]]:
+    """What each seed came to."""
+    return [
+        {"seed": seed, "return_mean": own.return_mean, "params_sha256": sha256(_of_seed(params, i))}
+        for i, (seed, own) in enumerate(zip(algorithm.seeds, tally.each, strict=True))
+    ]
+
+
+def write_seeds(
+    run: Path, config: dict[str, Any], records: list[dict[str, Any]], params: Any, summary: dict[str, Any]
+) -> None:
+    """Write every seed's configuration, metrics, parameters and summary to `seed-SEED`, as a run of its own would."""
+    shared = {name: value for name, value in summary.items() if name != "per_seed"}
+    shared["steps_per_second"] = round(summary["steps_per_second"] / len(summary["per_seed"]), 1)
+    for i, own in enumerate(summary["per_seed"]):
+        shutil.rmtree(run / f"seed-{own['seed']}", ignore_errors=True)  # of a run that has gone further now
+        directory = RunDirectory(run / f"seed-{own['seed']}")
+        directory.write_json("config.json", {**config, "seed": own["seed"], "seeds": 1})
+        lines = JsonLines(directory.path / "metrics.jsonl")
+        lines.write([_record_of_seed(record, i) for record in records])
+        lines.close()
+        directory.write_params(_of_seed(params, i))
+        directory.write_json("summary.json", {**shared, **own})
+
+
+def _of_seed(tree: Any, index: int) -> Any:
+    return jax.tree.map(lambda leaf: leaf[index], tree)
+
+
+def _record_of_seed(record: dict[str, Any], index: int) -> dict[str, Any]:
+    when = {name: record[name] for name in ("iteration", "steps", "seconds")}
+    return when | {name: values[index] for name, values in record["per_seed"].items()}
+
+
+def _mean(values: list[Any]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
