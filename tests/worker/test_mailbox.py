@@ -12,7 +12,7 @@ from fragmenta.worker.channels.memory import ClosedError
 
 
 def bundle(version: int, replica: int = 0) -> Bundle:
-    return Bundle({(0, "x"): version}, version, replica)
+    return Bundle({(0, "x"): version}, version, replica, version)
 
 
 def waits(call: Callable[[], object]) -> threading.Thread:

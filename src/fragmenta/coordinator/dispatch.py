@@ -12,8 +12,9 @@ from fragmenta.graph import Delivery, Interface, Operator, Plan, Program
 from fragmenta.worker.backends.xla import Site, from_raw, site, to_raw
 from fragmenta.worker.channels.mailbox import Mailbox
 from fragmenta.worker.channels.memory import Channel
-from fragmenta.worker.execute import Deployment, Ports, deploy
+from fragmenta.worker.deploy import Deployment, Ports, deploy
 from fragmenta.worker.optimize import optimize
+from fragmenta.worker.timeline import RecordedChannel, RecordedMailbox, Recorder, Window
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,6 +86,59 @@ def assign(
         for program, places in zip(plan.programs, deployments, strict=True)
         for replica, deployment in enumerate(places)
     ]
+
+
+def connections(assignments: Sequence[Assignment]) -> dict[str, list[Channel | Mailbox]]:
+    """All channels and mailboxes from one fragment to another, by `producer -> consumer`."""
+    found: dict[str, list[Channel | Mailbox]] = {}
+    for assignment in assignments:
+        producer = assignment.deployment.schedule.program.fragment.name
+        for (_, consumer), channels in assignment.ports.outgoing.items():
+            found.setdefault(f"{producer} -> {consumer}", []).extend(channels)
+        for consumer, box in assignment.ports.posts.items():
+            found.setdefault(f"{producer} -> {consumer}", []).append(box)
+    return {pair: channels for pair, channels in found.items() if channels}
+
+
+def record(plan: Plan, assignments: Sequence[Assignment], window: Window) -> list[Recorder]:
+    """A recorder for every worker; from now on the ends of all channels note to it."""
+    replicas = {program.fragment.name: program.replicas for program in plan.programs}
+
+    def worker(fragment: str, replica: int) -> str:
+        return f"{fragment}[{replica}]" if replicas[fragment] > 1 else fragment
+
+    recorders = []
+    for assignment in assignments:
+        name, replica, ports = (
+            assignment.deployment.schedule.program.fragment.name,
+            assignment.replica,
+            assignment.ports,
+        )
+        recorder = Recorder(name, worker(name, replica), window, follows=name in plan.free_running)
+        recorders.append(recorder)
+        for interface in plan.interfaces:
+            pairs = _pairs(interface, replicas)
+            for ends, side, fragment in (
+                (ports.outgoing, 0, interface.producer),
+                (ports.incoming, 1, interface.consumer),
+            ):
+                if fragment != name or interface.delivery.kind != "every":
+                    continue
+                own = [pair for pair in pairs if pair[side] == replica]
+                ends[interface.key] = [
+                    RecordedChannel(
+                        channel,
+                        recorder,
+                        interface,
+                        f"{worker(interface.producer, source)} -> {worker(interface.consumer, target)}",
+                    )
+                    for channel, (source, target) in zip(ends[interface.key], own, strict=True)
+                ]
+        for boxes, side in ((ports.posts, "consumer"), (ports.pickups, "producer")):
+            for peer, box in boxes.items():
+                between = [i for i in plan.interfaces if getattr(i, side) == peer and name in (i.producer, i.consumer)]
+                boxes[peer] = RecordedMailbox(box, recorder, between)
+    return recorders
 
 
 def collect(plan: Plan, states: Sequence[tuple[Program, dict[int, Any]]], initial: Sequence[Any]) -> list[Any]:

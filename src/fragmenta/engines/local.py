@@ -9,11 +9,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any
 
-from fragmenta.coordinator.dispatch import assign, collect, compile_plan
+from fragmenta.coordinator.dispatch import assign, collect, compile_plan, connections, record
 from fragmenta.graph import Delivery, Plan
 from fragmenta.worker.channels.mailbox import Mailbox, mailbox
 from fragmenta.worker.channels.memory import ClosedError, MemoryChannel
 from fragmenta.worker.execute import DeadlineError, Outcome, Worker
+from fragmenta.worker.timeline import Recording, Window
 
 REPORTS_AHEAD = 4
 """How many reports a worker may be ahead of the caller before it waits; one that launches several iterations at once
@@ -33,12 +34,15 @@ class Report:
     """The replica that was learned from, where any may come first."""
     dropped: int
     """Bundles dropped before this iteration's, because they were too old."""
+    fill: dict[str, float]
+    """Per `producer -> consumer`: how full the fullest of the channels between them is right now, from 0 to 1."""
 
 
 class LocalEngine:
     """Runs a plan on this machine. Use it as a context manager: leaving it ends every thread that it started."""
 
-    def __init__(self, plan: Plan, state: Sequence[Any], deadline: float = 300.0) -> None:
+    def __init__(self, plan: Plan, state: Sequence[Any], deadline: float = 300.0, window: Window | None = None) -> None:
+        """With a window, workers record what they do in its iterations."""
         self.plan, self.deadline = plan, deadline
         self._initial = list(state)
         self._channels: list[MemoryChannel] = []
@@ -47,7 +51,12 @@ class LocalEngine:
         self._mailboxes: list[Mailbox] = []
         self._ending = threading.Event()
         assignments = assign(plan, compile_plan(plan), self._initial, self._channel, self._mailbox)
-        self._workers = [Worker(a.deployment, a.replica, a.ports, a.state, deadline) for a in assignments]
+        self._between = connections(assignments)
+        recorders = record(plan, assignments, window) if window else [None] * len(assignments)
+        self._workers = [
+            Worker(a.deployment, a.replica, a.ports, a.state, deadline, recorder)
+            for a, recorder in zip(assignments, recorders, strict=True)
+        ]
         self._reports = [self._channel(REPORTS_AHEAD) for _ in self._workers]
         self._threads: dict[int, threading.Thread] = {}
         self._done = 0
@@ -85,6 +94,10 @@ class LocalEngine:
             for worker in self._workers
         ]
         return collect(self.plan, kept, self._initial)
+
+    def recordings(self) -> list[Recording]:
+        """What every worker did in the window, once the run has ended; empty without a window."""
+        return [worker.recorder.recording() for worker in self._workers if worker.recorder is not None]
 
     def close(self) -> None:
         """Wake and end all workers."""
@@ -171,6 +184,7 @@ class LocalEngine:
             max((o.lag for o in outcomes if o.lag is not None), default=None),
             source,
             sum(o.dropped for o in outcomes),
+            {pair: max(channel.fill() for channel in channels) for pair, channels in self._between.items()},
         )
 
     def _raise_failure(self) -> None:

@@ -11,11 +11,12 @@ import numpy as np
 
 from fragmenta.graph import Interface, Operator
 from fragmenta.graph.program import sent
-from fragmenta.worker.backends.launch import MOST, compile_launch
-from fragmenta.worker.backends.xla import Site, compile_schedule, hold
-from fragmenta.worker.channels.mailbox import Bundle, Mailbox
+from fragmenta.worker.backends.launch import MOST
+from fragmenta.worker.channels.mailbox import Bundle
 from fragmenta.worker.channels.memory import Channel
-from fragmenta.worker.steps import Host, Key, Put, Rounds, Schedule, Segment, Step, Take
+from fragmenta.worker.deploy import Deployment, Ports
+from fragmenta.worker.steps import Host, Key, Put, Rounds, Segment, Step, Take
+from fragmenta.worker.timeline import Recorder
 
 SAMPLE_EVERY = 16
 """On an accelerator, wait for the results of every so many-th iteration only, to know where time goes."""
@@ -25,40 +26,6 @@ LAUNCH_SECONDS = 0.1
 
 class DeadlineError(TimeoutError):
     """A wait took longer than its deadline; says who waited for what from whom."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Deployment:
-    """A fragment ready to run at one site: its schedule with all segments compiled."""
-
-    schedule: Schedule
-    site: Site
-    compiled: dict[int, Callable[..., Any]]
-    held: dict[Key, jax.ShapeDtypeStruct]
-    """Shape, type and place of every value, as the worker holds it."""
-    launch: Callable[..., Any] | None
-    """Several iterations at once, for a fragment that only computes; its segments are then not compiled apart."""
-
-
-def deploy(schedule: Schedule, site: Site) -> Deployment:
-    """Compile a schedule for a site; nothing is left to compile or to look up at run time."""
-    held = {key: hold(schedule, site, key) for key in schedule.shapes}
-    launch = compile_launch(schedule, site, held)
-    compiled = {} if launch else compile_schedule(schedule, site, held)
-    return Deployment(schedule, site, compiled, held, launch)
-
-
-@dataclasses.dataclass(frozen=True)
-class Ports:
-    """The channels of one replica: for every interface, one per replica on the other side.
-
-    Between fragments that do not wait for each other: one mailbox, by the name of the fragment on the other side.
-    """
-
-    outgoing: dict[tuple[int, str], list[Channel]]
-    incoming: dict[tuple[int, str], list[Channel]]
-    posts: dict[str, Mailbox]
-    pickups: dict[str, Mailbox]
 
 
 @dataclasses.dataclass
@@ -85,8 +52,17 @@ class Outcome:
 class Worker:
     """One replica at work. Holds its leaves of the state between iterations."""
 
-    def __init__(self, deployment: Deployment, replica: int, ports: Ports, state: dict[int, Any], deadline: float):
+    def __init__(
+        self,
+        deployment: Deployment,
+        replica: int,
+        ports: Ports,
+        state: dict[int, Any],
+        deadline: float,
+        recorder: Recorder | None = None,
+    ):
         self.deployment, self.replica, self.ports, self.deadline = deployment, replica, ports, deadline
+        self.recorder = recorder
         self.times = Times()
         program = deployment.schedule.program
         self.name = program.fragment.name + (f"[{replica}]" if program.replicas > 1 else "")
@@ -112,7 +88,8 @@ class Worker:
         if self.deployment.launch:
             return self._launch(self.deployment.launch, at_most)
         site, program = self.deployment.site, self.deployment.schedule.program
-        watched = site.platform == "cpu" or self._iteration % SAMPLE_EVERY == 0
+        recorded = self.recorder is not None and self.recorder.begins(self._iteration)
+        watched = recorded or site.platform == "cpu" or self._iteration % SAMPLE_EVERY == 0
         started = time.monotonic()
         busy = self._run(self.deployment.schedule.steps, watched)
         if watched:
@@ -123,6 +100,8 @@ class Worker:
         # Everything but the state goes, so that nothing grows with the number of iterations.
         self._known = {graph.state_inputs[i].id: known[graph.state_outputs[i].id] for i in program.state}
         outcome = self._outcome(metrics)
+        if self.recorder is not None:
+            self.recorder.ends(self._iteration, started, outcome.lag)
         self._picked.clear()
         self._dropped = 0
         self._iteration += 1
@@ -144,6 +123,8 @@ class Worker:
         seconds, self._last_launch = now - self._last_launch, now
         self.times.busy += now - called
         self.times.total += seconds
+        if self.recorder is not None:
+            self.recorder.launched(self.deployment.schedule.steps[0], self._iteration, count, called)
         if count == self._per_launch and seconds < LAUNCH_SECONDS:
             self._per_launch = min(2 * count, MOST)
         self._iteration += count
@@ -166,6 +147,7 @@ class Worker:
     def _run(self, steps: tuple[Step, ...], watched: bool) -> float:
         """Execute steps; the seconds spent computing, if watched."""
         known, busy = self._known, 0.0
+        notes = self.recorder.notes if self.recorder is not None else None
         for step in steps:
             if isinstance(step, Segment):
                 started = time.monotonic()
@@ -173,11 +155,15 @@ class Worker:
                 if watched and results:
                     results[0].block_until_ready()  # all results of one program are ready at once
                     busy += time.monotonic() - started
+                if notes is not None:
+                    notes.append((step, started, time.monotonic()))
                 known.update(zip(step.outputs, results, strict=True))
             elif isinstance(step, Host):
                 started = time.monotonic()
                 results = step.apply(*[np.asarray(known[key]) for key in step.inputs])
                 busy += time.monotonic() - started
+                if notes is not None:
+                    notes.append((step, started, time.monotonic()))
                 known.update(zip(step.outputs, results, strict=True))
             elif isinstance(step, Put):
                 self._put(step)
@@ -268,7 +254,8 @@ class Worker:
             return
         version = self._iteration if interface.delivery.kind == "latest" else self._version
         try:
-            self.ports.posts[interface.consumer].post(Bundle(parcel, version, self.replica), self.deadline)
+            bundle = Bundle(parcel, version, self.replica, self._iteration)
+            self.ports.posts[interface.consumer].post(bundle, self.deadline)
         except TimeoutError:
             raise self._late(interface, f"hand it to {interface.consumer}") from None
         del self._parcels[interface.consumer]

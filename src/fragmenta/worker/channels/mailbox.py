@@ -15,6 +15,8 @@ class Bundle(NamedTuple):
     values: dict[tuple[int, str], Any]
     version: int
     replica: int
+    iteration: int
+    """That of the replica, which tells its bundles apart."""
 
 
 class Mailbox(Protocol):
@@ -26,6 +28,10 @@ class Mailbox(Protocol):
 
     def pick(self, timeout: float) -> Bundle:
         """A bundle; wait while there is none. TimeoutError past the time, ClosedError once closed."""
+        ...
+
+    def fill(self) -> float:
+        """The share of its places that are taken, from 0 to 1; a glance that waits for nobody."""
         ...
 
     def end(self) -> None:
@@ -71,13 +77,14 @@ class LatestMailbox(_Box):
     def __init__(self) -> None:
         super().__init__()
         self._newest: Bundle | None = None
+        self._is_new = False
 
     def post(self, bundle: Bundle, timeout: float) -> None:
         """Replace what was there."""
         with self._changed:
             if self._closed:
                 raise ClosedError
-            self._newest = bundle
+            self._newest, self._is_new = bundle, True
             self._changed.notify_all()
 
     def pick(self, timeout: float) -> Bundle:
@@ -85,7 +92,12 @@ class LatestMailbox(_Box):
         with self._changed:
             self._wait(lambda: self._newest is not None, timeout)
             assert self._newest is not None
+            self._is_new = False
             return self._newest
+
+    def fill(self) -> float:
+        """1 until somebody has picked the newest bundle."""
+        return float(self._is_new)
 
 
 class AnyMailbox(_Box):
@@ -98,10 +110,12 @@ class AnyMailbox(_Box):
         super().__init__()
         self._must_be_fresh = must_be_fresh
         self._bundles: collections.OrderedDict[int, Bundle] = collections.OrderedDict()
+        self._replicas: set[int] = set()
 
     def post(self, bundle: Bundle, timeout: float) -> None:
         """Queue behind the other replicas."""
         with self._changed:
+            self._replicas.add(bundle.replica)
             self._wait(lambda: self._ended or bundle.replica not in self._bundles, timeout)
             if not self._ended:
                 self._bundles[bundle.replica] = bundle
@@ -116,6 +130,10 @@ class AnyMailbox(_Box):
             _, bundle = self._bundles.popitem(last=False)
             self._changed.notify_all()
             return bundle
+
+    def fill(self) -> float:
+        """Bundles that wait, of one for each replica that ever left one."""
+        return len(self._bundles) / max(len(self._replicas), 1)
 
 
 def mailbox(delivery: Delivery) -> Mailbox:

@@ -19,6 +19,10 @@ class Channel(Protocol):
         """The next value; wait while there is none. TimeoutError past the time, ClosedError once closed."""
         ...
 
+    def fill(self) -> float:
+        """The share of its places that are taken, from 0 to 1; a glance that waits for nobody."""
+        ...
+
     def close(self) -> None:
         """Wake everyone who waits, and let nobody wait again."""
         ...
@@ -34,6 +38,7 @@ class MemoryChannel:
         self._values: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._places: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._closed = False
+        self._capacity = capacity
         for _ in range(capacity):
             self._places.put(None)
 
@@ -47,6 +52,10 @@ class MemoryChannel:
         value = self._take_from(self._values, timeout)
         self._places.put(None)
         return value
+
+    def fill(self) -> float:
+        """Values that were not received yet, of as many as it takes."""
+        return min(self._values.qsize() / self._capacity, 1.0)
 
     def close(self) -> None:
         """Wake everyone; values that were not received are lost."""
