@@ -149,21 +149,16 @@ class Worker:
         known, busy = self._known, 0.0
         notes = self.recorder.notes if self.recorder is not None else None
         for step in steps:
+            started = time.monotonic()
             if isinstance(step, Segment):
-                started = time.monotonic()
                 results = self.deployment.compiled[id(step)](*[known[key] for key in step.inputs])
                 if watched and results:
                     results[0].block_until_ready()  # all results of one program are ready at once
                     busy += time.monotonic() - started
-                if notes is not None:
-                    notes.append((step, started, time.monotonic()))
                 known.update(zip(step.outputs, results, strict=True))
             elif isinstance(step, Host):
-                started = time.monotonic()
                 results = step.apply(*[np.asarray(known[key]) for key in step.inputs])
                 busy += time.monotonic() - started
-                if notes is not None:
-                    notes.append((step, started, time.monotonic()))
                 known.update(zip(step.outputs, results, strict=True))
             elif isinstance(step, Put):
                 self._put(step)
@@ -171,6 +166,8 @@ class Worker:
                 self._take(step)
             else:
                 busy += self._rounds(step, watched)
+            if notes is not None:
+                notes.append((step, started, time.monotonic()))
         return busy
 
     def _rounds(self, rounds: Rounds, watched: bool) -> float:

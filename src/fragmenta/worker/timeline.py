@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 from fragmenta.graph import Interface
 from fragmenta.worker.channels.mailbox import Bundle, Mailbox
 from fragmenta.worker.channels.memory import Channel
-from fragmenta.worker.steps import Host, Segment, Step
+from fragmenta.worker.steps import Host, Segment, Step, Take
 
 MOST_NOTES = 200_000
 """A worker that has noted so much begins no further iteration: long iterations must not fill the memory."""
@@ -39,21 +39,22 @@ class Window:
 
 
 class Iteration(NamedTuple):
-    """One iteration, or `count` of them in one launch; times in nanoseconds since 1970, here as everywhere below."""
+    """One iteration, or several in one launch; times in nanoseconds since 1970, here as everywhere below."""
 
     begin: int
     end: int
     number: int
-    count: int
+    launched: int
+    """1, or how many were one launch."""
     lag: int | None
 
 
 class Span(NamedTuple):
-    """Something that was computed."""
+    """Something that was computed, or the taking of a value: the wait for it, and then its way to where it is used."""
 
     begin: int
     end: int
-    kind: Literal["segment", "host", "launch"]
+    kind: Literal["segment", "host", "launch", "take"]
     label: str
 
 
@@ -68,7 +69,7 @@ class Part(NamedTuple):
 
 
 class Crossing(NamedTuple):
-    """One side of a hand-over, with the time that this side waited. The other side has the same `flow` and `number`."""
+    """One side of a hand-over, with the time that this side waited. The other side has the same channel and ticket."""
 
     begin: int
     end: int
@@ -77,8 +78,8 @@ class Crossing(NamedTuple):
     """The fragment on the other side."""
     between: str
     """The worker that sends and the one that receives."""
-    flow: str
-    number: int
+    channel: str
+    ticket: str
     parts: tuple[Part, ...]
     fill: float
     """Of the channel or mailbox, right afterwards."""
@@ -134,10 +135,14 @@ class Recorder:
             what, (begin, end) = note[0], (round(t * 1e9) + SINCE_EPOCH for t in note[1:3])
             if what is Iteration:
                 iterations.append(Iteration(begin, end, *note[3:]))
-            elif isinstance(what, (Segment, Host)):
-                kind = "host" if isinstance(what, Host) else "launch" if len(note) > 3 else "segment"
-                spans.append(Span(begin, end, kind, what.label))
-            else:
+            elif isinstance(what, Segment):
+                spans.append(Span(begin, end, "launch" if len(note) > 3 else "segment", what.label))
+            elif isinstance(what, Host):
+                spans.append(Span(begin, end, "host", what.label))
+            elif isinstance(what, Take):
+                name = what.interface.name or str(what.interface.value)
+                spans.append(Span(begin, end, "take", f"take {name} from {what.interface.producer}"))
+            elif isinstance(what, (RecordedChannel, RecordedMailbox)):
                 crossings.append(what.crossing(begin, end, *note[3:]))
         last = max((iteration.end for iteration in iterations), default=0)
         return Recording(
@@ -189,10 +194,10 @@ class RecordedChannel:
         """A note in plain words."""
         interface = self._interface
         sends = interface.producer == self._recorder.fragment
-        flow = f"{self._between} {interface.value.id}"
+        channel = f"{self._between} {interface.value.id}"
         part = _part(interface, shape, size)
         peer = interface.consumer if sends else interface.producer
-        return Crossing(begin, end, sends, peer, self._between, flow, number, (part,), fill)
+        return Crossing(begin, end, sends, peer, self._between, channel, str(number), (part,), fill)
 
 
 class RecordedMailbox:
@@ -241,7 +246,7 @@ class RecordedMailbox:
         sends = interface.producer == self._recorder.fragment
         between = f"{interface.producer} -> {interface.consumer}"
         peer = interface.consumer if sends else interface.producer
-        return Crossing(begin, end, sends, peer, between, f"{between} from {replica}", iteration, parts, fill)
+        return Crossing(begin, end, sends, peer, between, between, f"{replica}.{iteration}", parts, fill)
 
 
 def _part(interface: Interface, shape: tuple[int, ...], size: int) -> Part:

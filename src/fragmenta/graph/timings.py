@@ -1,0 +1,112 @@
+"""What was measured of a plan: per worker and segment the time, per interface the bytes and the wait."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+BUSY_ENOUGH = 0.5
+"""A fragment that is busy less than that is not what the others wait for: handing over is."""
+
+
+@dataclasses.dataclass(frozen=True)
+class WorkerTime:
+    """Where the time of one replica goes, in milliseconds per iteration, and what crosses, in bytes per iteration."""
+
+    fragment: str
+    worker: str
+    iterations: int
+    iteration_ms: float
+    busy_ms: float
+    wait_ms: dict[str, float]
+    """By the fragment that it waited for: to get something from it, or for it to take something."""
+    place_ms: float
+    """Bringing what came to the device where it is used, and joining parts."""
+    sent_bytes: float
+    received_bytes: float
+
+    @property
+    def rest_ms(self) -> float:
+        """What is none of these: Python between the steps, and reports."""
+        return max(0.0, self.iteration_ms - self.busy_ms - sum(self.wait_ms.values()) - self.place_ms)
+
+
+@dataclasses.dataclass(frozen=True)
+class SegmentTime:
+    """What one segment or host stage takes, over all replicas of its fragment."""
+
+    fragment: str
+    label: str
+    times: float
+    """How often per iteration."""
+    median_ms: float
+
+
+@dataclasses.dataclass(frozen=True)
+class InterfaceTime:
+    """What crosses through one interface: bytes that arrive per iteration, over all replicas, and the wait for each."""
+
+    producer: str
+    consumer: str
+    value: int
+    """The number of the value in the graph."""
+    name: str
+    bytes: float
+    median_wait_ms: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Timings:
+    """All that was measured in one run."""
+
+    workers: tuple[WorkerTime, ...]
+    segments: tuple[SegmentTime, ...]
+    interfaces: tuple[InterfaceTime, ...]
+
+    def of(self, fragment: str) -> list[WorkerTime]:
+        """The replicas of a fragment."""
+        return [worker for worker in self.workers if worker.fragment == fragment]
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data, to be written."""
+        return dataclasses.asdict(self)
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> "Timings":
+        """The same from what was written."""
+        return Timings(
+            tuple(WorkerTime(**row) for row in data["workers"]),
+            tuple(SegmentTime(**row) for row in data["segments"]),
+            tuple(InterfaceTime(**row) for row in data["interfaces"]),
+        )
+
+
+def busy_share(workers: Sequence[WorkerTime]) -> float:
+    """The share of its time that a fragment computes, on average over its replicas."""
+    return sum(worker.busy_ms / worker.iteration_ms for worker in workers) / len(workers)
+
+
+def waiting(workers: Sequence[WorkerTime]) -> dict[str, float]:
+    """Milliseconds per iteration that a fragment waits for each of the others, on average over its replicas."""
+    peers = dict.fromkeys(peer for worker in workers for peer in worker.wait_ms)
+    return {peer: sum(worker.wait_ms.get(peer, 0.0) for worker in workers) / len(workers) for peer in peers}
+
+
+def bottleneck(timings: Timings) -> str:
+    """One line: the fragment that is busiest, and who waits for it how long."""
+    fragments = list(dict.fromkeys(worker.fragment for worker in timings.workers))
+    shares = {name: busy_share(timings.of(name)) for name in fragments}
+    busiest = max(shares, key=lambda name: shares[name])
+    if len(fragments) == 1:
+        return f"everything is in '{busiest}', which computes {shares[busiest]:.0%} of the time"
+    waits = {name: waiting(timings.of(name)).get(busiest, 0.0) for name in fragments if name != busiest}
+    waiters = " and ".join(f"'{name}' waits {ms_text(ms)} for it" for name, ms in waits.items() if ms)
+    first = f"'{busiest}' is the busiest, {shares[busiest]:.0%} of the time"
+    if shares[busiest] < BUSY_ENOUGH:
+        first += ", so that handing over takes more than any fragment"
+    return first + (f"; {waiters} per iteration" if waiters else "")
+
+
+def ms_text(milliseconds: float) -> str:
+    """`3.2 ms`."""
+    digits = 0 if milliseconds >= 100 else 1 if milliseconds >= 10 else 2 if milliseconds >= 1 else 3
+    return f"{milliseconds:.{digits}f} ms"
