@@ -1,17 +1,26 @@
-"""`fragmenta graph`: the graph under a policy, as a listing or a drawing."""
+"""`fragmenta graph`: the graph under a policy, as a listing or a drawing; of a run, with measured times and bytes."""
 
 import dataclasses
+import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 from typing import Literal
 
-from fragmenta.cli.arguments import ClusterOptions, PolicyName, read
+from fragmenta.cli.arguments import ClusterOptions, PolicyName, read, read_options
 from fragmenta.coordinator.plan import project
 from fragmenta.coordinator.trace import trace
 from fragmenta.envs import EnvOptions, make
 from fragmenta.errors import ConfigError
-from fragmenta.graph.show import to_dot, to_mermaid
+from fragmenta.graph import Plan
+from fragmenta.graph.show import show_plan, to_dot, to_mermaid
+from fragmenta.graph.timings import Timings
+from fragmenta.training.measure import read_timings
+from fragmenta.training.retrace import plan_of
+from fragmenta.training.runs import open_run
+
+Format = Literal["text", "mermaid", "svg"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,26 +31,48 @@ class GraphOptions(ClusterOptions, EnvOptions):
     """Which part of the loop runs where."""
     merge: bool = False
     """Join fragments and replicas that share a device, as training does."""
-    format: Literal["text", "mermaid", "svg"] = "text"
+    format: Format = "text"
+    """A listing, a Mermaid flowchart, or an SVG drawing through graphviz."""
+
+
+@dataclasses.dataclass(frozen=True)
+class RunGraphOptions:
+    """How to show the graph of a run."""
+
+    format: Format = "text"
     """A listing, a Mermaid flowchart, or an SVG drawing through graphviz."""
 
 
 def run(arguments: list[str]) -> int:
-    """Print the graph and the programs cut from it."""
+    """Print the graph and the programs cut from it; for a run directory, with what was measured."""
+    if arguments and (os.sep in arguments[0] or Path(arguments[0]).is_dir()):
+        name, wanted = read_options("graph", "RUN", RunGraphOptions, arguments)
+        _check(wanted.format)
+        run = open_run(Path(name))
+        timings = read_timings(Path(name))
+        _show(plan_of(run), wanted.format, timings)
+        return 0
     algorithm, env, options = read("graph", GraphOptions, arguments)
     cluster = options.cluster()  # before anything makes an array, which would fix the number of devices
     cluster = dataclasses.replace(cluster, replicas=cluster.replicas or 1)
     environment = make(env, options)
     algorithm.validate(environment)
-    if options.format == "svg" and shutil.which("dot") is None:
+    _check(options.format)
+    _show(project(trace(algorithm, environment), options.policy, cluster, options.merge), options.format)
+    return 0
+
+
+def _check(format: Format) -> None:
+    if format == "svg" and shutil.which("dot") is None:
         raise ConfigError("format svg needs graphviz' dot, which is not installed: install graphviz, or use mermaid")
-    graph = trace(algorithm, environment)
-    plan = project(graph, options.policy, cluster, options.merge)
-    if options.format == "mermaid":
-        sys.stdout.write(to_mermaid(plan))
-    elif options.format == "svg":
-        drawing = subprocess.run(["dot", "-Tsvg"], input=to_dot(plan), capture_output=True, text=True, check=True)
+
+
+def _show(plan: Plan, format: Format, timings: Timings | None = None) -> None:
+    if format == "mermaid":
+        sys.stdout.write(to_mermaid(plan, timings))
+    elif format == "svg":
+        dot = to_dot(plan, timings)
+        drawing = subprocess.run(["dot", "-Tsvg"], input=dot, capture_output=True, text=True, check=True)
         sys.stdout.write(drawing.stdout)
     else:
-        print(graph, plan, sep="\n\n")
-    return 0
+        print(plan.graph, show_plan(plan, timings), sep="\n\n")

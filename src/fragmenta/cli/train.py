@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fragmenta.cli.arguments import ClusterOptions, PolicyName, read
+from fragmenta.cli.trace import how_to_look
 from fragmenta.cli.view import PlainView, TerminalView
 from fragmenta.envs import EnvOptions
 from fragmenta.training.hardware import idle_gpu
@@ -38,6 +39,9 @@ class TrainOptions(ClusterOptions, EnvOptions, SaveOptions):
     """Seconds that one fragment waits for another before the run ends and says who waited for what."""
     sinks: str = "tensorboard"
     """Where metrics go besides metrics.jsonl: tensorboard, wandb, mlflow, several with commas, or none."""
+    trace: bool = False
+    """Record some iterations: `trace.pftrace`, a timeline to open at ui.perfetto.dev, and `timings.json`, which
+    `fragmenta graph RUN` draws."""
     json: bool = False
     """Print the summary as JSON and nothing else."""
 
@@ -71,12 +75,15 @@ def run(arguments: list[str]) -> int:
             save_options=SaveOptions(options.checkpoint_every, options.keep_last, options.keep_best),
             sinks=parse_sinks(options.sinks),
             seeds=options.seeds,
+            timeline=options.trace,
         )
 
-    return show(view, run_dir, start)
+    return show(view, run_dir, start, options.trace)
 
 
-def show(view: PlainView | TerminalView | None, run_dir: Path, start: Callable[[], Result]) -> int:
+def show(
+    view: PlainView | TerminalView | None, run_dir: Path, start: Callable[[], Result], timeline: bool = False
+) -> int:
     """Train, and say what came of it: to a person, or as JSON where there is no view."""
     try:
         result = start()
@@ -85,6 +92,8 @@ def show(view: PlainView | TerminalView | None, run_dir: Path, start: Callable[[
             view.close()
     if view:
         view.finished(result.summary, run_dir)
+        if timeline:
+            print(how_to_look(run_dir))
     else:
         print(json_format.dumps(result.summary))
     return 0

@@ -16,6 +16,7 @@ from fragmenta.graph.program import (
     Send,
     group_marks,
 )
+from fragmenta.graph.timings import InterfaceTime, Timings, bottleneck, busiest, busy_share, ms_text, waiting
 
 INDENT = "  "
 
@@ -28,14 +29,16 @@ def show_graph(graph: Graph) -> str:
     return "\n".join(lines)
 
 
-def show_plan(plan: Plan) -> str:
-    """The listing of every fragment, and the bytes that cross per iteration."""
+def show_plan(plan: Plan, timings: Timings | None = None) -> str:
+    """The listing of every fragment, and the bytes that cross per iteration; with timings, also what was measured."""
     total = sum(interface.bytes_per_iteration for interface in plan.interfaces)
     among = sum(c.bytes_per_iteration for program in plan.programs for c in program.collectives())
     width = max(len(_title(program)) for program in plan.programs) + 2
     also = f", {byte_text(among)} among replicas" if among else ""
     lines = [f"policy {plan.policy}: {byte_text(total)} cross per iteration{also}"]
-    lines += [_show_program(program, width) for program in plan.programs]
+    lines += [_show_program(program, width, timings) for program in plan.programs]
+    if timings:
+        lines.append(f"measured: {bottleneck(timings)}")
     return "\n".join(lines)
 
 
@@ -44,25 +47,32 @@ def show_program(program: Program) -> str:
     return _show_program(program, len(_title(program)) + 2)
 
 
-def to_mermaid(plan: Plan) -> str:
+def to_mermaid(plan: Plan, timings: Timings | None = None) -> str:
     """The plan as a Mermaid flowchart: a box per fragment, an arrow per pair of fragments and operator."""
     lines = ["flowchart LR"]
     for program in plan.programs:
-        lines.append(f'{INDENT}{_box(program.fragment.name)}["{_caption(program, "<br/>")}"]')
+        lines.append(f'{INDENT}{_box(program.fragment.name)}["{_caption(program, "<br/>", timings)}"]')
     for (producer, consumer, operator), crossing in _arrows(plan):
-        lines.append(f'{INDENT}{_box(producer)} -- "{_arrow_text(operator, crossing, "<br/>")}" --> {_box(consumer)}')
+        text = _arrow_text(operator, crossing, "<br/>", timings)
+        lines.append(f'{INDENT}{_box(producer)} -- "{text}" --> {_box(consumer)}')
+    if timings and (name := busiest(timings)):
+        lines.append(f"{INDENT}%% {bottleneck(timings)}")
+        lines.append(f"{INDENT}style {_box(name)} stroke:#c00,stroke-width:3px")
     return "\n".join(lines) + "\n"
 
 
-def to_dot(plan: Plan) -> str:
+def to_dot(plan: Plan, timings: Timings | None = None) -> str:
     """The plan in graphviz' language."""
     lines = ["digraph plan {", "  rankdir=LR; node [shape=box, style=rounded, fontname=Helvetica];"]
     lines.append("  edge [fontname=Helvetica, fontsize=10];")
     for program in plan.programs:
-        lines.append(f'  {_box(program.fragment.name)} [label="{_caption(program, chr(92) + "n")}"];')
+        lines.append(f'  {_box(program.fragment.name)} [label="{_caption(program, chr(92) + "n", timings)}"];')
     for (producer, consumer, operator), crossing in _arrows(plan):
-        text = _arrow_text(operator, crossing, "\\n")
+        text = _arrow_text(operator, crossing, "\\n", timings)
         lines.append(f'  {_box(producer)} -> {_box(consumer)} [label="{text}"];')
+    if timings and (name := busiest(timings)):
+        lines.append(f'  {_box(name)} [color="#cc0000", penwidth=3];')
+        lines.append(f'  label="{bottleneck(timings)}"; fontname=Helvetica;')
     return "\n".join([*lines, "}"]) + "\n"
 
 
@@ -91,21 +101,25 @@ def _title(program: Program) -> str:
     return fragment.name + count
 
 
-def _show_program(program: Program, width: int) -> str:
-    lines = _show_instructions(program, program.instructions)
+def _show_program(program: Program, width: int, timings: Timings | None = None) -> str:
+    lines = _show_instructions(program, program.instructions, timings)
     reports = f", reports {len(program.metrics)} metrics" if program.metrics else ""
     lines.append(f"keeps {len(program.state)} leaves of the state{reports}")
+    if timings:
+        lines += _measured(program, timings)
     if program.together:
         lines.insert(0, f"{program.fragment.replicas} replicas as one program")
     head = _title(program).ljust(width)
     return "\n".join((head if i == 0 else " " * width) + line for i, line in enumerate(lines))
 
 
-def _show_instructions(program: Program, instructions: Iterable[Instruction]) -> list[str]:
+def _show_instructions(
+    program: Program, instructions: Iterable[Instruction], timings: Timings | None = None
+) -> list[str]:
     lines: list[str] = []
     for instruction in instructions:
         if isinstance(instruction, Repeat):
-            inside = _show_instructions(program, instruction.body)
+            inside = _show_instructions(program, instruction.body, timings)
             if inside:
                 lines.append(f"loop x{instruction.loop.length}:  {inside[0]}")
                 lines += [" " * len(f"loop x{instruction.loop.length}:  ") + line for line in inside[1:]]
@@ -114,11 +128,11 @@ def _show_instructions(program: Program, instructions: Iterable[Instruction]) ->
                 lines.append(instruction.node.stage)
             lines += _meetings(program.marks_of(instruction.node), program.fragment.replicas)
         else:
-            lines.append(_crossing(instruction))
+            lines.append(_crossing(instruction, timings))
     return lines
 
 
-def _crossing(instruction: Send | Recv) -> str:
+def _crossing(instruction: Send | Recv, timings: Timings | None) -> str:
     interface = instruction.interface
     if isinstance(instruction, Send):
         verb, peer = "send", f"-> {interface.consumer}"
@@ -126,7 +140,34 @@ def _crossing(instruction: Send | Recv) -> str:
         verb, peer = "recv", f"<- {interface.producer}"
     operator = operator_text(interface.operator, interface.reduction) + delivery_text(interface.delivery)
     name = f"{interface.name} " if interface.name else ""
-    return f"{verb} {name}{interface.value} {peer}  [{operator}, {byte_text(interface.bytes_per_iteration)}]"
+    size = byte_text(interface.bytes_per_iteration)
+    for found in _times_of([interface], timings):
+        size += f"; measured {byte_text(found.bytes)}"
+        size += "" if isinstance(instruction, Send) else f", wait {ms_text(found.median_wait_ms)}"
+    return f"{verb} {name}{interface.value} {peer}  [{operator}, {size}]"
+
+
+def _times_of(interfaces: Iterable[Interface], timings: Timings | None) -> list[InterfaceTime]:
+    wanted = {(i.producer, i.consumer, i.value.id) for i in interfaces}
+    return [i for i in timings.interfaces if (i.producer, i.consumer, i.value) in wanted] if timings else []
+
+
+def _measured(program: Program, timings: Timings) -> list[str]:
+    """Where the time of a fragment goes, on average over its replicas, and what each of its segments takes."""
+    name = program.fragment.name
+    workers = timings.of(name)
+    if not workers:
+        return ["measured: no whole iteration"]
+    waits = "".join(f", waits {ms_text(ms)} for {peer}" for peer, ms in waiting(workers).items())
+    total = sum(worker.iteration_ms for worker in workers) / len(workers)
+    place = sum(worker.place_ms for worker in workers) / len(workers)
+    placing = f", places values {ms_text(place)}" if place else ""
+    lines = [f"measured: {ms_text(total)} per iteration, busy {busy_share(workers):.0%}{waits}{placing}"]
+    for segment in timings.segments:
+        if segment.fragment == name:
+            often = f", x{segment.times:.0f}" if segment.times > 1 else ""
+            lines.append(f"  {segment.label}: {ms_text(segment.median_ms)}{often}")
+    return lines
 
 
 def _meetings(marks: Iterable[Mark], replicas: int) -> list[str]:
@@ -153,12 +194,14 @@ def delivery_text(delivery: Delivery) -> str:
     return ", one behind" if delivery.lag else f", {delivery.kind}{bound}"
 
 
-def _caption(program: Program, newline: str) -> str:
+def _caption(program: Program, newline: str, timings: Timings | None) -> str:
     fragment = program.fragment
     devices = ", ".join(sorted(set(fragment.devices)))
     lines = [_title(program), ", ".join(fragment.stages), devices]
     for c in program.collectives():
         lines.append(f"{operator_text(c.operator, c.reduction)} among replicas: {byte_text(c.bytes_per_iteration)}")
+    if timings:
+        lines += [line.strip() for line in _measured(program, timings)]
     return newline.join(lines)
 
 
@@ -169,20 +212,24 @@ def _arrows(plan: Plan) -> list[tuple[tuple[str, str, Operator], list[Interface]
     return list(groups.items())
 
 
-def _arrow_text(operator: Operator, interfaces: list[Interface], newline: str) -> str:
+def _arrow_text(operator: Operator, interfaces: list[Interface], newline: str, timings: Timings | None) -> str:
     names = list(dict.fromkeys(interface.name or str(interface.value) for interface in interfaces))
     shown = ", ".join(names[:4]) + (f", +{len(names) - 4}" if len(names) > 4 else "")
     total = byte_text(sum(interface.bytes_per_iteration for interface in interfaces))
     often = max(interface.times for interface in interfaces)
     how = operator.value + delivery_text(interfaces[0].delivery)
-    return f"{how}: {shown}{newline}{total} per iteration" + (f", x{often}" if often > 1 else "")
+    text = f"{how}: {shown}{newline}{total} per iteration" + (f", x{often}" if often > 1 else "")
+    if found := _times_of(interfaces, timings):
+        size, wait = sum(i.bytes for i in found), max(i.median_wait_ms for i in found)
+        text += f"{newline}measured {byte_text(size)}, longest wait {ms_text(wait)}"
+    return text
 
 
 def _box(name: str) -> str:
     return name.replace("+", "_")
 
 
-def byte_text(count: int) -> str:
+def byte_text(count: float) -> str:
     """`16.4 KB`."""
     size = float(count)
     for unit in ("B", "KB", "MB", "GB"):

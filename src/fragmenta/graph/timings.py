@@ -91,19 +91,25 @@ def waiting(workers: Sequence[WorkerTime]) -> dict[str, float]:
     return {peer: sum(worker.wait_ms.get(peer, 0.0) for worker in workers) / len(workers) for peer in peers}
 
 
+def busiest(timings: Timings) -> str | None:
+    """The fragment that computes the largest share of its time; None if nothing was measured."""
+    fragments = dict.fromkeys(worker.fragment for worker in timings.workers)
+    return max(fragments, key=lambda name: busy_share(timings.of(name)), default=None)
+
+
 def bottleneck(timings: Timings) -> str:
     """One line: the fragment that is busiest, and who waits for it how long."""
-    fragments = list(dict.fromkeys(worker.fragment for worker in timings.workers))
-    shares = {name: busy_share(timings.of(name)) for name in fragments}
-    busiest = max(shares, key=lambda name: shares[name])
-    if len(fragments) == 1:
-        return f"everything is in '{busiest}', which computes {shares[busiest]:.0%} of the time"
-    waits = {name: waiting(timings.of(name)).get(busiest, 0.0) for name in fragments if name != busiest}
-    waiters = " and ".join(f"'{name}' waits {ms_text(ms)} for it" for name, ms in waits.items() if ms)
-    first = f"'{busiest}' is the busiest, {shares[busiest]:.0%} of the time"
-    if shares[busiest] < BUSY_ENOUGH:
-        first += ", so that handing over takes more than any fragment"
-    return first + (f"; {waiters} per iteration" if waiters else "")
+    name = busiest(timings)
+    if name is None:
+        return "no fragment went through a whole iteration"
+    share = busy_share(timings.of(name))
+    others = dict.fromkeys(worker.fragment for worker in timings.workers if worker.fragment != name)
+    if not others:
+        return f"everything is in '{name}', which computes {share:.0%} of the time"
+    waits = {other: waiting(timings.of(other)).get(name, 0.0) for other in others}
+    waiters = " and ".join(f"'{other}' waits {ms_text(ms)} per iteration for it" for other, ms in waits.items() if ms)
+    text = f"'{name}' is the busiest fragment, {share:.0%} of the time" + (f"; {waiters}" if waiters else "")
+    return text if share >= BUSY_ENOUGH else text + "; handing over takes more time than any fragment computes"
 
 
 def ms_text(milliseconds: float) -> str:

@@ -15,6 +15,7 @@ from fragmenta.graph import Plan
 from fragmenta.training.blame import first_bad_stage, is_finite
 from fragmenta.training.checkpoints import Checkpoint
 from fragmenta.training.episodes import Tally
+from fragmenta.training.measure import keep_timeline
 from fragmenta.training.measures import Measures
 from fragmenta.training.metrics import MetricsLog
 from fragmenta.training.run_directory import RunDirectory, sha256
@@ -22,6 +23,7 @@ from fragmenta.training.saving import Saver
 from fragmenta.training.seeds import Seeds, SeedTally, seed_summaries
 from fragmenta.training.state import from_arrays, to_arrays
 from fragmenta.training.stopping import NotFiniteError, Stop, StoppedError
+from fragmenta.worker.timeline import Window
 
 STRETCH_SECONDS = 1.0
 """How long the engine runs before anybody asks whether to save or to stop."""
@@ -87,6 +89,8 @@ class Job:
     identity: dict[str, Any]
     deadline: float
     started: float
+    timeline: bool
+    """Whether to record some iterations, and keep that with the run."""
     directory: RunDirectory | None
     metrics: MetricsLog | None
     saver: Saver | None
@@ -99,7 +103,8 @@ def run_job(job: Job, begin: Start) -> Result:
     compiling = time.monotonic()
     leaves, structure = jax.tree.flatten(begin.state)
     good = Checkpoint(to_arrays(begin.state), begin.iteration, begin.steps)
-    with ENGINES[job.identity["engine"]](job.plan, leaves, job.deadline) as engine:
+    window = Window.within(_iterations(job, begin)) if job.timeline else None
+    with ENGINES[job.identity["engine"]](job.plan, leaves, job.deadline, window) as engine:
         log = _Log(job, begin, time.monotonic() - compiling)
         while log.iteration < log.iterations and not job.stop:
             for report in engine.run(_stretch(job, log)):
@@ -120,6 +125,8 @@ def run_job(job: Job, begin: Start) -> Result:
         log.end()
     if job.saver:
         job.saver.close()
+    if job.directory and window:
+        keep_timeline(job.directory.path, engine.recordings())
     return _ended(job, log, state)
 
 
@@ -134,17 +141,24 @@ def _stretch(job: Job, log: "_Log") -> int:
     return max(1, min(left, fits, ahead - log.iteration if ahead else left))
 
 
+def _steps_each(job: Job) -> int:
+    """Steps of an iteration. Where a learner takes one replica's part at a time, an iteration is one part."""
+    return job.algorithm.steps_per_iteration // job.plan.arrivals
+
+
+def _iterations(job: Job, begin: Start) -> int:
+    return -(-(job.algorithm.total_steps - begin.steps) // _steps_each(job))
+
+
 class _Log:
     """What is known of a run so far."""
 
     def __init__(self, job: Job, begin: Start, compile_seconds: float) -> None:
         self._job, self.compile_seconds = job, compile_seconds
-        # Where a learner takes one replica's part at a time, an iteration is one part.
-        self._steps_each = job.algorithm.steps_per_iteration // job.plan.arrivals
+        self._steps_each = _steps_each(job)
         self.began = self.iteration = begin.iteration
         self._steps_before = self.steps = begin.steps
-        left = job.algorithm.total_steps - begin.steps
-        self.iterations = begin.iteration + -(-left // self._steps_each)
+        self.iterations = begin.iteration + _iterations(job, begin)
         self.records: list[dict[str, Any]] = []
         self.losses: dict[str, Any] = {}
         seeds = len(job.algorithm.seeds) if isinstance(job.algorithm, Seeds) else 0

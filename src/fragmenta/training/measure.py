@@ -1,12 +1,39 @@
-"""Where time went, from what workers recorded."""
+"""Where time went, from what workers recorded: `trace.pftrace` and `timings.json` in a run directory."""
 
+import json
+import os
 import statistics
 from collections.abc import Sequence
+from pathlib import Path
 
+from fragmenta.errors import ConfigError
 from fragmenta.graph.timings import InterfaceTime, SegmentTime, Timings, WorkerTime
+from fragmenta.training.timeline import to_perfetto
 from fragmenta.worker.timeline import Recording
 
 NS_PER_MS = 1e6
+TRACE, TIMINGS = "trace.pftrace", "timings.json"
+
+
+def keep_timeline(run: Path, recordings: Sequence[Recording]) -> Timings:
+    """Write the timeline and what it says into a run directory, in place of what was there."""
+    timings = measure(recordings)
+    document = json.dumps(timings.as_json(), indent=2) + "\n"
+    for name, content in ((TRACE, to_perfetto(recordings)), (TIMINGS, document.encode())):
+        temporary = run / f".{name}.tmp"
+        temporary.write_bytes(content)
+        os.replace(temporary, run / name)
+    return timings
+
+
+def read_timings(run: Path) -> Timings:
+    """What a traced run measured."""
+    try:
+        return Timings.from_json(json.loads((run / TIMINGS).read_text()))
+    except FileNotFoundError:
+        raise ConfigError(f"'{run}' has no measured times: run 'fragmenta trace {run}' first") from None
+    except (ValueError, KeyError, TypeError):
+        raise ConfigError(f"'{run / TIMINGS}' cannot be read: run 'fragmenta trace {run}' to write it anew") from None
 
 
 def measure(recordings: Sequence[Recording]) -> Timings:
@@ -17,7 +44,7 @@ def measure(recordings: Sequence[Recording]) -> Timings:
 
 def _worker(recording: Recording) -> WorkerTime:
     count = _count(recording)
-    computed = sum(span.end - span.begin for span in recording.spans if span.kind != "take")
+    computed = sum(span.end - span.begin for span in recording.spans if span.computes)
     taken = sum(span.end - span.begin for span in recording.spans if span.kind == "take")
     waited = sum(crossing.end - crossing.begin for crossing in recording.crossings if not crossing.sends)
     waits: dict[str, float] = {}
@@ -47,9 +74,7 @@ def _segments(recordings: Sequence[Recording]) -> tuple[SegmentTime, ...]:
         counts[recording.fragment] = counts.get(recording.fragment, 0) + _count(recording)
         # A launch is several iterations at once.
         launched = {iteration.begin: iteration.launched for iteration in recording.iterations}
-        for span in recording.spans:
-            if span.kind == "take":
-                continue
+        for span in filter(lambda span: span.computes, recording.spans):
             times = launched[span.begin] if span.kind == "launch" else 1
             found.setdefault((recording.fragment, span.label), []).extend([(span.end - span.begin) / times] * times)
     return tuple(

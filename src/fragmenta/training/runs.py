@@ -1,5 +1,6 @@
 """Open a run again from its directory: the algorithm, the environment and the parameters."""
 
+import contextlib
 import dataclasses
 import importlib
 import json
@@ -14,6 +15,8 @@ from safetensors.numpy import load_file
 from fragmenta.algorithms import ALGORITHMS, Algorithm
 from fragmenta.envs import ADAPTERS, ENVIRONMENTS, Environment, EnvOptions, HostEnvironment, Stack, make
 from fragmenta.errors import ConfigError
+from fragmenta.policies import Cluster
+from fragmenta.training.hardware import local_cluster, use_cpu_devices
 from fragmenta.training.run_directory import leaf_name
 
 SCHEMA = 1
@@ -65,6 +68,10 @@ def open_run(path: str | Path, algorithm: Algorithm | None = None, env: str | En
     """The run in that directory. Give the algorithm or the environment where the run cannot know how to make it."""
     path = Path(path)
     config = _read(path)
+    processors = sum(device.startswith("cpu:") for device in config["devices"])
+    if processors > 1:  # before anything makes an array, which fixes the number of devices
+        with contextlib.suppress(ConfigError):
+            use_cpu_devices(processors)
     algorithm = algorithm or _rebuild_algorithm(config)
     if env is None and config["env_options"] is None:
         wrong = f"run '{path}' was trained on an environment '{config['env']}' that was made in Python"
@@ -72,6 +79,16 @@ def open_run(path: str | Path, algorithm: Algorithm | None = None, env: str | En
     environment = make(env) if env is not None else make(config["env"], _options(config))
     algorithm.validate(environment)
     return Run(path, config, algorithm, config["env"], environment)
+
+
+def cluster_of(run: Run) -> Cluster:
+    """The devices and replicas that a run used; ConfigError if they are not here."""
+    config, have = run.config, local_cluster().devices
+    missing = [device for device in config["devices"] if device not in have]
+    if missing:
+        used = f"'{run.path}' used {', '.join(missing)}, but here is only {', '.join(have)}"
+        raise ConfigError(f"{used}: go there, or resume it with a --policy and --replicas that fit here")
+    return Cluster(tuple(config["devices"]), config["replicas"], config["lag"], config["max_lag"])
 
 
 def describe_algorithm(algorithm: Algorithm) -> dict[str, Any]:
@@ -142,6 +159,7 @@ def _read(path: Path) -> dict[str, Any]:
         "only_in_python": list,
         "env": str,
         "env_options": dict | None,
+        "devices": list,
     }
     for name, kind in needed.items():
         if name not in config or not isinstance(config[name], kind):

@@ -25,7 +25,14 @@ from fragmenta.training.hardware import keep_compiled_programs, local_cluster, s
 from fragmenta.training.loop import Job, Result, Start, Watcher, run_job
 from fragmenta.training.metrics import MetricsLog
 from fragmenta.training.run_directory import RunDirectory
-from fragmenta.training.runs import SCHEMA, algorithm_name, describe_algorithm, describe_environment, open_run
+from fragmenta.training.runs import (
+    SCHEMA,
+    algorithm_name,
+    cluster_of,
+    describe_algorithm,
+    describe_environment,
+    open_run,
+)
 from fragmenta.training.saving import SaveOptions, Saver
 from fragmenta.training.seeds import Seeds, many_seeds, write_seeds
 from fragmenta.training.sinks import check_sinks
@@ -52,6 +59,7 @@ def train(
     save_options: SaveOptions | None = None,
     sinks: Sequence[str] = ("tensorboard",),
     seeds: int = 1,
+    timeline: bool = False,
 ) -> Result:
     """Train, and return the parameters, the state, the metrics and a summary.
 
@@ -60,14 +68,17 @@ def train(
     machine's and one or two, by default), and how far parts may drift. `deadline` is how long, in seconds, one part
     waits for another. With `run_dir`, the run is saved as it goes, Ctrl-C ends it so that `resume` goes on, and metrics
     go there and to the `sinks`: tensorboard, wandb, mlflow. `seeds` trains so many seeds, from `seed` on, as one
-    program; parameters and state then have the seeds first.
+    program; parameters and state then have the seeds first. `timeline` records some iterations and leaves
+    `trace.pftrace` and `timings.json`.
     """
     if total_steps is not None:
         algorithm = dataclasses.replace(algorithm, total_steps=total_steps)
     environment = make(env, env_options)
     named = describe_environment(env, environment, env_options)
     saving = save_options or SaveOptions()
-    settings = _Settings(engine, seed, seeds, merge, deadline, saving, tuple(sinks))
+    settings = _Settings(engine, seed, seeds, merge, deadline, saving, tuple(sinks), timeline)
+    if timeline and run_dir is None:
+        raise ConfigError("timeline is True, but there is nowhere to write it: give a run_dir")
     plan, cluster = _plan(algorithm, environment, policy, cluster, settings)
     directory = RunDirectory(Path(run_dir)) if run_dir is not None else None
     return _start(algorithm, environment, named, plan, cluster, settings, directory, watcher, None)
@@ -96,8 +107,7 @@ def resume(
         done = f"'{run.path}' has done its {checkpoint.steps:,} steps"
         raise ConfigError(f"{done}: say how many it is to do in all, as in --total-steps {2 * checkpoint.steps}")
     if cluster is None:
-        replicas = 0 if policy else config["replicas"]
-        cluster = local_cluster(replicas, config["lag"], config["max_lag"])
+        cluster = local_cluster(0, config["lag"], config["max_lag"]) if policy else cluster_of(run)
     settings = _Settings(
         config["engine"],
         config["seed"],
@@ -122,6 +132,7 @@ class _Settings:
     deadline: float
     saving: SaveOptions
     sinks: tuple[str, ...]
+    timeline: bool = False
 
 
 def _plan(
@@ -203,7 +214,8 @@ def _start(
             metrics = ending.enter_context(MetricsLog(directory.path, settings.sinks, config))
             saver = ending.enter_context(Saver(directory.path / CHECKPOINTS, settings.saving, metrics.flush))
         ending.enter_context(env.opened(parts))
-        job = Job(trained, env, plan, identity, settings.deadline, started, directory, metrics, saver, watcher, stop)
+        how = settings.deadline, started, settings.timeline
+        job = Job(trained, env, plan, identity, *how, directory, metrics, saver, watcher, stop)
         begin = _begin(trained, env, settings.seed, directory, checkpoint)
         result = run_job(job, begin)
     if directory:

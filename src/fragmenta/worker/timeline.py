@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 from fragmenta.graph import Interface
 from fragmenta.worker.channels.mailbox import Bundle, Mailbox
 from fragmenta.worker.channels.memory import Channel
-from fragmenta.worker.steps import Host, Segment, Step, Take
+from fragmenta.worker.steps import Host, Rounds, Segment, Step, Take
 
 MOST_NOTES = 200_000
 """A worker that has noted so much begins no further iteration: long iterations must not fill the memory."""
@@ -50,12 +50,18 @@ class Iteration(NamedTuple):
 
 
 class Span(NamedTuple):
-    """Something that was computed, or the taking of a value: the wait for it, and then its way to where it is used."""
+    """Something that was computed; or what other spans are in: a loop, or a value that is taken, which is the wait for
+    it and then its way to where it is used."""
 
     begin: int
     end: int
-    kind: Literal["segment", "host", "launch", "take"]
+    kind: Literal["segment", "host", "launch", "take", "loop"]
     label: str
+
+    @property
+    def computes(self) -> bool:
+        """Whether this is work, and not what other spans are in."""
+        return self.kind in ("segment", "host", "launch")
 
 
 class Part(NamedTuple):
@@ -142,6 +148,8 @@ class Recorder:
             elif isinstance(what, Take):
                 name = what.interface.name or str(what.interface.value)
                 spans.append(Span(begin, end, "take", f"take {name} from {what.interface.producer}"))
+            elif isinstance(what, Rounds):
+                spans.append(Span(begin, end, "loop", f"loop x{what.length}"))
             elif isinstance(what, (RecordedChannel, RecordedMailbox)):
                 crossings.append(what.crossing(begin, end, *note[3:]))
         last = max((iteration.end for iteration in iterations), default=0)

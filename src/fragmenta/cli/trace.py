@@ -1,0 +1,68 @@
+"""`fragmenta trace`: run a few iterations of a run again, and see where their time goes."""
+
+import dataclasses
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from fragmenta.cli.arguments import read_options
+from fragmenta.errors import ConfigError
+from fragmenta.graph.show import byte_text
+from fragmenta.graph.timings import Timings, WorkerTime, bottleneck, ms_text
+
+
+@dataclasses.dataclass(frozen=True)
+class TraceOptions:
+    """How long to look."""
+
+    iterations: int = 20
+    """Iterations to record, after a few to get warm."""
+
+
+def run(arguments: list[str]) -> int:
+    """Write the timeline into the run directory and print where time goes."""
+    name, options = read_options("trace", "RUN", TraceOptions, arguments)
+    if options.iterations < 1:
+        raise ConfigError(f"iterations is {options.iterations}: it must be at least 1")
+    from fragmenta.training.retrace import retrace
+
+    print(f"compiling '{name}' again to record {options.iterations} iterations ...", flush=True)
+    timings = retrace(Path(name), options.iterations)
+    Console(width=None if sys.stdout.isatty() else 120).print(times_table(timings))
+    print(bottleneck(timings))
+    print(how_to_look(Path(name)))
+    return 0
+
+
+def times_table(timings: Timings) -> Table:
+    """Per replica: how long an iteration takes, what of that is work and what is waiting, and what crosses."""
+    table = Table(title="where the time of an iteration goes", title_justify="left", title_style="bold")
+    for column in ("replica", "iteration", "busy", "waits for", "places", "rest", "sends", "receives"):
+        table.add_column(column)
+    for worker in timings.workers:
+        waits = [f"{peer} {_share(worker, ms)}" for peer, ms in worker.wait_ms.items()]
+        table.add_row(
+            worker.worker,
+            ms_text(worker.iteration_ms),
+            _share(worker, worker.busy_ms),
+            "\n".join(waits) or "nobody",
+            _share(worker, worker.place_ms),
+            _share(worker, worker.rest_ms),
+            byte_text(worker.sent_bytes) if worker.sent_bytes else "nothing",
+            byte_text(worker.received_bytes) if worker.received_bytes else "nothing",
+        )
+    return table
+
+
+def how_to_look(run_dir: Path) -> str:
+    """Where the timeline is and what opens it."""
+    return (
+        f"timeline {run_dir / 'trace.pftrace'}: drag it into https://ui.perfetto.dev (nothing is uploaded)\n"
+        f"'fragmenta graph {run_dir}' draws the graph with these times"
+    )
+
+
+def _share(worker: WorkerTime, milliseconds: float) -> str:
+    return f"{ms_text(milliseconds)} ({milliseconds / worker.iteration_ms:.0%})"

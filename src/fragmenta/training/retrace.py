@@ -1,0 +1,36 @@
+"""Run a few iterations of a kept run again, as it was configured, to see where its time goes."""
+
+from pathlib import Path
+
+import jax
+
+from fragmenta.coordinator.plan import project
+from fragmenta.coordinator.trace import trace
+from fragmenta.engines import ENGINES
+from fragmenta.graph import Plan
+from fragmenta.graph.timings import Timings
+from fragmenta.training.hardware import keep_compiled_programs
+from fragmenta.training.measure import keep_timeline
+from fragmenta.training.runs import Run, cluster_of, open_run
+from fragmenta.worker.timeline import Window
+
+
+def plan_of(run: Run) -> Plan:
+    """What ran where."""
+    return project(trace(run.algorithm, run.env), run.config["policy"], cluster_of(run), run.config["merge"])
+
+
+def retrace(path: Path, iterations: int) -> Timings:
+    """Record so many iterations of a run's setup after a few to get warm, and keep the timeline in its directory."""
+    run = open_run(path)
+    keep_compiled_programs()
+    config, plan = run.config, plan_of(run)
+    parts = next((p.replicas for p in plan.programs if set(p.fragment.stages) & set(plan.graph.host_stages)), 1)
+    window = Window(first=min(Window.first, iterations))
+    window.last = window.first + iterations
+    with run.env.opened(parts):
+        initial = jax.jit(lambda key: run.algorithm.init(run.env, key))(jax.random.key(config["seed"]))
+        with ENGINES[config["engine"]](plan, jax.tree.leaves(initial), config["deadline"], window) as engine:
+            for report in engine.run(window.last):
+                jax.device_get(report.metrics)  # as training does
+            return keep_timeline(path, engine.recordings())
