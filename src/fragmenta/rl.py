@@ -16,6 +16,10 @@ class Categorical(NamedTuple):
 
     logits: jax.Array
 
+    def mode(self) -> jax.Array:
+        """The likeliest integer."""
+        return jnp.argmax(self.logits, axis=-1).astype(jnp.int32)
+
     def sample(self, keys: jax.Array) -> jax.Array:
         """One draw per leading index, each with its own key."""
         return jax.vmap(jax.random.categorical)(keys, self.logits)
@@ -38,6 +42,10 @@ class MultiCategorical(NamedTuple):
 
     parts: tuple[Categorical, ...]
 
+    def mode(self) -> jax.Array:
+        """The likeliest integers."""
+        return jnp.stack([part.mode() for part in self.parts], axis=-1)
+
     def sample(self, keys: jax.Array) -> jax.Array:
         """One draw of all integers per leading index, each with its own key."""
         return jnp.stack([part.sample(fold_each(keys, i)) for i, part in enumerate(self.parts)], axis=-1)
@@ -56,6 +64,10 @@ class Normal(NamedTuple):
 
     mean: jax.Array
     log_std: jax.Array
+
+    def mode(self) -> jax.Array:
+        """The likeliest numbers, which are the means."""
+        return self.mean
 
     def sample(self, keys: jax.Array) -> jax.Array:
         """One draw per leading index, each with its own key."""

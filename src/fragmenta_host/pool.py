@@ -44,7 +44,9 @@ class PoolOptions:
 class Pool:
     """The environments of one name. Knows what they are from the start; builds them at `reset`."""
 
-    def __init__(self, spec: Spec, options: PoolOptions | None = None) -> None:
+    def __init__(
+        self, spec: Spec, options: PoolOptions | None = None, known: tuple[Description, float] | None = None
+    ) -> None:
         self.spec, self.options = spec, options or PoolOptions()
         check(self.options)
         self.mode, self.workers, self.restarted = "", 0, 0
@@ -55,7 +57,11 @@ class Pool:
         self._lanes: dict[int, threading.Lock] = {}  # each is held by a step of the lane that begins there
         self._closing = False
         self._steps: dict[int, int] = {}
-        self.description, self.step_seconds = self._describe()
+        self.description, self.step_seconds = known or self._describe()
+
+    def twin(self) -> "Pool":
+        """Another pool of the same environments, which need not find out again what they are."""
+        return Pool(self.spec, self.options, (self.description, self.step_seconds))
 
     def open(self, parts: int) -> None:
         """A new run, in which so many lanes step the environments, each an equal part of them in order."""

@@ -145,6 +145,14 @@ class ActorCritic(Algorithm):
         action = policy.sample(keys)
         return action, policy.log_prob(action)
 
+    def decide(
+        self, env: Environment, params: Any, observation: Any, alive: Any, memory: Any, keys: jax.Array | None
+    ) -> tuple[Any, Any]:
+        params = self.acting(params)
+        if keys is not None:
+            return self.act(env, params, observation, keys)[0], memory
+        return self.policy(env, params, self.encode(env, params, self.seen(params, observation))).mode(), memory
+
     def normalized(self, normalizer: Normalizer, trajectory: Transition) -> tuple[Normalizer, Transition]:
         """The trajectory to learn from, and what is known after it."""
         if not self.normalize_observations and not self.normalize_rewards:

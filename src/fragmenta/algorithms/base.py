@@ -60,3 +60,14 @@ class Algorithm:
     def params(self, state: Any) -> Any:
         """The trained parameters within a state."""
         return state.learner.params
+
+    def decide(
+        self, env: Environment, params: Any, observation: Any, alive: Any, memory: Any, keys: jax.Array | None
+    ) -> tuple[Any, Any]:
+        """After training: an action for every observation, drawn with the keys or without them the likeliest one, and
+        what is remembered after it. `params` are those of `params`, `alive` is the world's, for teams."""
+        raise ConfigError(f"{type(self).__name__} does not say how it acts after training: write its method decide")
+
+    def fresh_memory(self, count: int) -> Any:
+        """What is remembered at the start of so many episodes: nothing, unless a subclass says otherwise."""
+        return ()

@@ -140,6 +140,13 @@ class MAPPO(Algorithm):
         action = jax.vmap(Categorical.sample)(actions, agent_keys)
         return action, actions.log_prob(action)
 
+    def decide(
+        self, env: Environment, params: Any, observation: Any, alive: Any, memory: Any, keys: jax.Array | None
+    ) -> tuple[Any, Any]:
+        if keys is None:
+            return self._policy(env, params["policy"], _only(alive, observation)).mode(), memory
+        return self.act(env, params["policy"], observation, alive, keys, jnp.arange(env.num_agents))[0], memory
+
     @stage
     def learn(
         self, env: Environment, learner: Learner, trajectory: Transition, log_prob: jax.Array, keys: jax.Array

@@ -49,7 +49,7 @@ class RecurrentPPO(PPO):
             raise ConfigError(f"memory is {self.memory}: it must be at least 1")
 
     def init(self, env: Environment, key: jax.Array) -> State:
-        return super().init(env, key)._replace(memory=jnp.zeros((self.num_envs, self.memory)))
+        return super().init(env, key)._replace(memory=self.fresh_memory(self.num_envs))
 
     def iterate(self, env: Environment, state: State) -> tuple[State, dict[str, jax.Array]]:
         keys, act_keys, learn_keys = split_each(state.keys, 3)
@@ -78,6 +78,19 @@ class RecurrentPPO(PPO):
         policy = self.policy(env, params, memory)
         action = policy.sample(keys)
         return action, (policy.log_prob(action), memory)
+
+    def decide(
+        self, env: Environment, params: Any, observation: Any, alive: Any, memory: Any, keys: jax.Array | None
+    ) -> tuple[Any, Any]:
+        params = self.acting(params)
+        if keys is not None:
+            action, (_, memory) = self.act(env, params, Remembered(observation, memory), keys)
+            return action, memory
+        memory = self.encode(env, params, Remembered(self.seen(params, observation), memory))
+        return self.policy(env, params, memory).mode(), memory
+
+    def fresh_memory(self, count: int) -> jax.Array:
+        return jnp.zeros((count, self.memory))
 
     def samples(self, env: Environment, params: Any, trajectory: Transition, acted: Acted) -> Sample:
         """Steps with their advantages; the value after a step is that of what is remembered then."""

@@ -76,8 +76,8 @@ class HostEnvironment(Environment):
 
     def reset(self, keys: jax.Array) -> World:
         count = keys.shape[0]
-        seeds = jax.vmap(lambda key: jax.random.bits(key, dtype=jnp.uint32) >> 1)(keys)
-        observation, alive = jax.pure_callback(self._reset, (self._observed(count), self._alive(count)), seeds)
+        seen = self._observed(count), self._alive(count)
+        observation, alive = jax.pure_callback(self._reset, seen, seeds_of(keys))
         zero, none = jnp.zeros(count, jnp.float32), jnp.zeros(count, jnp.int32)
         index = jnp.arange(count, dtype=jnp.int32)
         return World(index, observation, (), none, zero, Finished(none, zero, none), alive)
@@ -144,6 +144,11 @@ class HostEnvironment(Environment):
 
     def _alive(self, count: int) -> Any:
         return jax.ShapeDtypeStruct((count, *self._team()), jnp.bool_) if self._team() else ()
+
+
+def seeds_of(keys: jax.Array) -> jax.Array:
+    """The seed of each environment, by its key."""
+    return jax.vmap(lambda key: jax.random.bits(key, dtype=jnp.uint32) >> 1)(keys)
 
 
 def make(spec: Spec, options: PoolOptions | None = None) -> HostEnvironment:

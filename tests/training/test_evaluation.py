@@ -1,0 +1,199 @@
+"""Evaluation: exactly so many episodes, with the returns that are known."""
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fragmenta import (
+    A2C,
+    IMPALA,
+    MAPPO,
+    PPO,
+    Algorithm,
+    ConfigError,
+    Environment,
+    EnvOptions,
+    RecurrentPPO,
+    make,
+    open_run,
+    train,
+)
+from fragmenta.envs.probes import ProbeDiscount, ProbeTruncation
+from fragmenta.training.evaluation import BackgroundEvaluation, Evaluation, evaluate
+from odd_algorithm import Odd
+
+SMALL: dict[str, Any] = {"num_envs": 4, "horizon": 8, "hidden": (8,)}
+
+
+def untrained(algorithm: Algorithm, env: Environment) -> Any:
+    return algorithm.params(jax.jit(lambda key: algorithm.init(env, key))(jax.random.key(0)))
+
+
+def evaluated(algorithm: Algorithm, env: Environment, **how: Any) -> Evaluation:
+    return evaluate(algorithm, env, untrained(algorithm, env), **how)
+
+
+@pytest.mark.parametrize("algorithm", [PPO(**SMALL), A2C(**SMALL), IMPALA(**SMALL), RecurrentPPO(**SMALL, memory=4)])
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_known_returns_and_lengths(algorithm: Algorithm, deterministic: bool) -> None:
+    paid_at_the_end = evaluated(algorithm, ProbeDiscount(), episodes=7, deterministic=deterministic)
+    assert (paid_at_the_end.returns == 1).all()
+    assert (paid_at_the_end.lengths == 2).all()
+    cut_off = evaluated(algorithm, ProbeTruncation(max_steps=5), episodes=3, deterministic=deterministic)
+    assert cut_off.returns.tolist() == [5, 5, 5]
+    assert cut_off.unfinished == 0
+
+
+def test_what_was_learned_shows() -> None:
+    """The probe of actions pays 1 for the right one; the one of memory only if the sign at the start is remembered."""
+    trained = train(PPO(num_envs=16, horizon=8, hidden=(16,), entropy_cost=0.0), "ProbeAction", total_steps=12_800)
+    found = evaluate(PPO(hidden=(16,)), make("ProbeAction"), trained.params, 50)
+    assert (found.mean, found.std, found.interval) == (1.0, 0.0, (1.0, 1.0))
+    recurrent = RecurrentPPO(num_envs=32, horizon=16, hidden=(16,), memory=16, learning_rate=5e-3, entropy_cost=0.0)
+    trained = train(recurrent, "ProbeMemory", total_steps=40_000)
+    assert evaluate(recurrent, make("ProbeMemory"), trained.params, 50).mean == 1.0
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_teams(shared: bool) -> None:
+    """Agent i of four takes part in i + 1 steps; always right is 2.5 on average."""
+    algorithm = MAPPO(num_envs=32, horizon=10, hidden=(32,), shared=shared)
+    trained = train(algorithm, "ProbeTeam", total_steps=25_600)
+    assert evaluate(algorithm, make("ProbeTeam"), trained.params, 20).mean == 2.5
+    drawn = evaluate(algorithm, make("ProbeTeam"), trained.params, 20, deterministic=False)
+    assert (drawn.lengths == 4).all()
+    assert drawn.mean > 1.5
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", "gymnasium:CartPole-v1"])
+def test_the_seed_decides_and_more_episodes_only_add_some(env: str) -> None:
+    algorithm, environment = PPO(**SMALL), make(env, EnvOptions(env_mode="serial") if ":" in env else None)
+    params = untrained(algorithm, environment)
+    eight, again, twelve, other = (
+        evaluate(algorithm, environment, params, episodes, seed, deterministic=False)
+        for episodes, seed in ((8, 0), (8, 0), (12, 0), (8, 1))
+    )
+    assert eight.returns.tolist() == again.returns.tolist() == twelve.returns[:8].tolist()
+    assert eight.returns.tolist() != other.returns.tolist()
+    assert len(set(twelve.returns)) > 1
+    assert (eight.returns == eight.lengths).all(), "CartPole pays 1 a step"
+
+
+def test_the_host_gives_what_the_compiled_program_gives() -> None:
+    """Episodes of one policy that always pushes to the left are equally long in both kinds of CartPole."""
+    algorithm = PPO(**SMALL)
+    params = untrained(algorithm, make("CartPole-v1"))
+    bias = params["policy"]["params"]["bias_1"]
+    params["policy"]["params"]["bias_1"] = jnp.asarray([100.0, 0.0], bias.dtype)
+    in_jax = evaluate(algorithm, make("CartPole-v1"), params, 100)
+    on_host = evaluate(algorithm, make("gymnasium:CartPole-v1", EnvOptions(env_mode="serial")), params, 100)
+    assert {*in_jax.lengths, *on_host.lengths} <= {8, 9, 10, 11}
+    assert abs(in_jax.mean - on_host.mean) < 0.5
+
+
+def test_more_episodes_on_the_host_than_run_at_a_time() -> None:
+    env = make("host_envs:Counter", EnvOptions(env_args='{"ends": 3}', wrappers=("host_envs:Doubled",)))
+    found = evaluated(A2C(**SMALL), env, episodes=70, deterministic=False)
+    assert (found.lengths == 3).all()
+    assert set(found.returns) <= {-6.0, -4.0, -2.0, 0.0, 2.0, 4.0, 6.0}
+    assert len(found.returns) == 70
+
+
+def test_a_training_on_the_host_is_not_disturbed(tmp_path: Path) -> None:
+    """The pool that trains keeps its episodes while the same environment is evaluated."""
+    env = make("host_envs:Counter", EnvOptions(env_args='{"ends": 50}', env_mode="serial"))
+    algorithm = A2C(**SMALL)
+    with env.opened():
+        world = env.reset(jax.random.split(jax.random.key(0), 4))
+        world, _ = env.step(world, jnp.zeros(4, jnp.int32))
+        evaluate(algorithm, env, untrained_shape(algorithm, env), 5)
+        world, _ = env.step(world, jnp.zeros(4, jnp.int32))
+        assert np.asarray(world.observation)[:, 1].tolist() == [2, 2, 2, 2]
+
+
+def untrained_shape(algorithm: Algorithm, env: Environment) -> Any:
+    """Parameters of zeros, which are made without a reset."""
+    shapes = jax.eval_shape(lambda: algorithm.params(algorithm.init(env, jax.random.key(0))))
+    return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+
+
+def test_observations_are_normalised_as_in_acting(tmp_path: Path) -> None:
+    algorithm = PPO(**SMALL, normalize_observations=True)
+    train(algorithm, "Pendulum-v1", total_steps=320, run_dir=tmp_path / "run")
+    run = open_run(tmp_path / "run")
+    params, world = run.params(), run.env.reset(jax.random.split(jax.random.key(0), 3))
+    drawn, _ = algorithm.decide(run.env, params, world.observation, (), (), jax.random.split(jax.random.key(1), 3))
+    acted, _ = algorithm.act(run.env, params, world.observation, jax.random.split(jax.random.key(1), 3))
+    np.testing.assert_array_equal(drawn, acted)
+    likeliest, _ = algorithm.decide(run.env, params, world.observation, (), (), None)
+    moved = params | {"moments": params["moments"]._replace(mean=params["moments"].mean + 1.0)}
+    elsewhere, _ = algorithm.decide(run.env, moved, world.observation, (), (), None)
+    assert not np.allclose(likeliest, elsewhere)
+
+
+def test_nothing_is_compiled_twice(caplog: pytest.LogCaptureFixture) -> None:
+    algorithm, env = PPO(**SMALL), ProbeTruncation(max_steps=9)
+    params = untrained(algorithm, env)
+    with jax.log_compiles():
+        evaluate(algorithm, env, params, 6)
+        assert "_go_on" in caplog.text
+        caplog.clear()
+        evaluate(PPO(**SMALL), ProbeTruncation(max_steps=9), jax.tree.map(lambda x: x + 1, params), 6, seed=5)
+        assert "_go_on" not in caplog.text
+        assert "_start" not in caplog.text
+
+
+def test_episodes_without_an_end_are_cut_off_and_counted() -> None:
+    env = make("host_envs:Counter", EnvOptions(env_mode="serial"))
+    found = evaluated(A2C(**SMALL), env, episodes=2, max_steps=12)
+    assert (found.unfinished, found.lengths.tolist()) == (2, [12, 12])
+    found = evaluated(A2C(**SMALL), ProbeTruncation(max_steps=50), episodes=2, max_steps=12)
+    assert (found.unfinished, found.lengths.tolist(), found.returns.tolist()) == (2, [12, 12], [12, 12])
+
+
+def test_the_interval() -> None:
+    returns = np.random.default_rng(0).normal(10.0, 2.0, 400)
+    found = Evaluation(returns, returns, 0, True)
+    low, high = found.interval
+    assert low < found.mean < high
+    expected = 1.96 * found.std / np.sqrt(400)
+    assert abs((high - low) / 2 - expected) < 0.1 * expected
+    assert Evaluation(returns[:1], returns[:1], 0, True).interval == (returns[0], returns[0])
+
+
+def test_in_the_background() -> None:
+    algorithm, env = PPO(**SMALL), make("CartPole-v1")
+    params = untrained(algorithm, env)
+    background = BackgroundEvaluation(algorithm, env, episodes=5, seed=3, deterministic=True)
+    try:
+        assert background.submit(params, steps=100)
+        ((steps, found),) = background.finished(wait=True)
+        assert background.finished() == []
+    finally:
+        background.close()
+    assert steps == 100
+    assert found.returns.tolist() == evaluate(algorithm, env, params, 5, 3).returns.tolist()
+    assert not [t for t in threading.enumerate() if t.name.startswith("fragmenta-evaluation")]
+
+
+@pytest.mark.parametrize(
+    ("how", "says"),
+    [
+        ({"episodes": 0}, "episodes is 0: it must be at least 1"),
+        ({"max_steps": 0}, "max_steps is 0"),
+        ({"seed": -1}, "seed is -1"),
+    ],
+)
+def test_mistakes(how: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        evaluated(PPO(**SMALL), ProbeDiscount(), **how)
+
+
+def test_an_algorithm_that_does_not_say_how_it_acts() -> None:
+    with pytest.raises(ConfigError, match="Odd does not say how it acts after training: write its method decide"):
+        evaluate(Odd(), ProbeDiscount(), {})
