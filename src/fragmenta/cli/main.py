@@ -11,6 +11,7 @@ COMMANDS = {
     "train": "train an algorithm on an environment under a policy",
     "resume": "go on with a run from its latest checkpoint, under any policy",
     "eval": "play episodes with the policy of a run, and say how good it is",
+    "play": "record the policy of a run as a GIF",
     "graph": "show the fragmented dataflow graph under a policy",
     "trace": "see where the time of a run goes: a timeline of its fragments, and a table",
     "check-env": "see whether an environment is sound, how fast it is, and which policies can host it",

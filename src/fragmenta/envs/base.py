@@ -137,6 +137,12 @@ class Environment:
         """Advance every environment by one step; those whose episode ended start a new one."""
         return jax.vmap(self._step_one)(world, action)
 
+    def led_to(self, world: World, action: jax.Array) -> Any:
+        """The states that a step leads to, before any reset: pictures show how an episode ends."""
+        return jax.vmap(
+            lambda world, action: self._advance_one(world.state, action, jax.random.split(world.key)[1])[0]
+        )(world, action)
+
     def alive(self, state: Any) -> Any:
         """With several agents: which of them take part. With one: nothing."""
         return ()
@@ -156,9 +162,12 @@ class Environment:
         observation, alive = self._seen((self.observe(state), self.alive(state)))
         return World(state, observation, next_key, none, zero, Finished(none, zero, none), alive)
 
+    def _advance_one(self, state: Any, action: jax.Array, key: jax.Array) -> tuple[Any, jax.Array, jax.Array]:
+        return self.advance(state, self._everybody(action), jax.random.fold_in(key, 1))
+
     def _step_one(self, world: World, action: jax.Array) -> tuple[World, Transition]:
         next_key, key = jax.random.split(world.key)
-        state, reward, terminated = self.advance(world.state, self._everybody(action), jax.random.fold_in(key, 1))
+        state, reward, terminated = self._advance_one(world.state, action, key)
         reward = jnp.asarray(reward, jnp.float32)
         for alive in jax.tree.leaves(self.alive(world.state)):
             reward = jnp.where(alive, reward, 0.0)

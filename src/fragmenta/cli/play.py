@@ -1,0 +1,40 @@
+"""`fragmenta play`: a film of the policy of a run."""
+
+import dataclasses
+from pathlib import Path
+
+from fragmenta.cli.arguments import read_options
+from fragmenta.training.hardware import keep_compiled_programs
+from fragmenta.training.playing import play
+from fragmenta.training.recording import check_path, record
+from fragmenta.training.runs import open_run
+
+
+@dataclasses.dataclass(frozen=True)
+class PlayOptions:
+    """What to record."""
+
+    out: Path | None = None
+    """The file to write, .gif or .mp4 (which needs imageio-ffmpeg). Default: play.gif in the run directory."""
+    episodes: int = 3
+    """Episodes to play, with the likeliest actions."""
+    seed: int = 0
+    """The same seed gives the same episodes, which are the first that `fragmenta eval` plays with it."""
+    max_steps: int = 1_000
+    """Leave an episode after so many steps."""
+
+
+def run(arguments: list[str]) -> int:
+    """Play, write the film, say what is on it."""
+    path, options = read_options("play", "RUN", PlayOptions, arguments)
+    opened = open_run(path)
+    out = options.out or opened.path / "play.gif"
+    check_path(out)
+    keep_compiled_programs()
+    film = play(opened.algorithm, opened.env, opened.params(), options.episodes, options.seed, options.max_steps)
+    recorded = record(film, out)
+    for ending in recorded.endings:
+        print(f"episode {ending.episode + 1}: return {ending.total:.1f}, {ending.step:,} steps")
+    size = out.stat().st_size / 1e6
+    print(f"wrote {out}: {recorded.pictures:,} pictures at {film.per_second:.0f} per second, {size:.1f} MB")
+    return 0

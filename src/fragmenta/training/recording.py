@@ -1,0 +1,115 @@
+"""Write a film to a file, with a line above every picture that says where it is from."""
+
+import dataclasses
+import functools
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fragmenta.envs.render import INK, PAPER, pillow
+from fragmenta.errors import ConfigError
+from fragmenta.training.playing import Film, Frame
+
+CAPTION = 26
+"""Pixels of the line above the picture."""
+PAUSE_SECONDS = 0.8
+"""How long the last picture of an episode stays."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Recorded:
+    """What came onto a film: the number of pictures, and the last frame of every episode."""
+
+    pictures: int
+    endings: tuple[Frame, ...]
+
+
+def check_path(path: Path) -> None:
+    """Refuse a file that cannot be written, before anything is played."""
+    if path.suffix not in (".gif", ".mp4"):
+        raise ConfigError(f"out is '{path}': choose a name that ends in .gif or .mp4")
+    if not path.parent.is_dir():
+        raise ConfigError(f"out is '{path}', but there is no directory '{path.parent}': make it first")
+    pillow()
+    if path.suffix == ".mp4":
+        _ffmpeg()
+
+
+def record(film: Film, path: Path) -> Recorded:
+    """Write the film, as a GIF or, with ffmpeg, as an MP4; whole or not at all."""
+    check_path(path)
+    frames: list[Frame] = []
+    count = [0]
+    temporary = path.with_name(f".{path.stem}.part{path.suffix}")
+    try:
+        write = _write_gif if path.suffix == ".gif" else _write_mp4
+        write(temporary, _pictures(film, frames, count), film.per_second)
+        os.replace(temporary, path)
+    except OSError as error:
+        raise ConfigError(f"cannot write '{path}': {error.strerror or error}") from None
+    finally:
+        temporary.unlink(missing_ok=True)
+    return Recorded(count[0], tuple(frames))
+
+
+def captioned(frame: Frame) -> np.ndarray:
+    """The picture below a line with episode, step and return."""
+    image, drawing, font = pillow()
+    height, width = frame.picture.shape[:2]
+    height, width = height + height % 2, width + width % 2  # even, as films must be
+    paper = image.new("RGB", (width, height + CAPTION), PAPER)
+    paper.paste(image.fromarray(frame.picture), (0, CAPTION))
+    text = f"episode {frame.episode + 1}   step {frame.step}   return {frame.total:.1f}"
+    drawing.Draw(paper).text((10, 6), text, INK, _font(font))
+    return np.asarray(paper)
+
+
+def _pictures(film: Film, endings: list[Frame], count: list[int]) -> Iterator[np.ndarray]:
+    for frame in film.frames:
+        picture = captioned(frame)
+        repeat = 1 + round(PAUSE_SECONDS * film.per_second) if frame.last else 1
+        if frame.last:
+            endings.append(frame)
+        for _ in range(repeat):
+            count[0] += 1
+            yield picture
+
+
+def _write_gif(path: Path, pictures: Iterator[np.ndarray], per_second: float) -> None:
+    image, _, _ = pillow()
+
+    def with_palette(picture: np.ndarray) -> Any:
+        return image.fromarray(picture).quantize(256, method=image.Quantize.FASTOCTREE, dither=image.Dither.NONE)
+
+    first = with_palette(next(pictures))
+    rest = (with_palette(picture) for picture in pictures)
+    first.save(path, save_all=True, append_images=rest, duration=round(1000 / per_second), loop=0)
+
+
+def _write_mp4(path: Path, pictures: Iterator[np.ndarray], per_second: float) -> None:
+    first = next(pictures)
+    height, width = first.shape[:2]
+    writer = _ffmpeg().write_frames(str(path), (width, height), fps=per_second, macro_block_size=2)
+    writer.send(None)
+    try:
+        writer.send(first.tobytes())
+        for picture in pictures:
+            writer.send(picture.tobytes())
+    finally:
+        writer.close()
+
+
+def _ffmpeg() -> Any:
+    try:
+        import imageio_ffmpeg  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        raise ConfigError("MP4 needs imageio-ffmpeg: pip install imageio-ffmpeg, or choose a .gif") from None
+    return imageio_ffmpeg
+
+
+@functools.cache
+def _font(font: Any) -> Any:
+    return font.load_default(13)
