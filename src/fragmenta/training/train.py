@@ -24,6 +24,7 @@ from fragmenta.training.defaults import default_policy, default_replicas
 from fragmenta.training.hardware import keep_compiled_programs, local_cluster, setting
 from fragmenta.training.loop import Job, Result, Start, Watcher, run_job
 from fragmenta.training.metrics import MetricsLog
+from fragmenta.training.pictures.curve import draw_curve
 from fragmenta.training.run_directory import RunDirectory
 from fragmenta.training.runs import (
     SCHEMA,
@@ -225,6 +226,7 @@ def _start(
         else:
             directory.write_params(result.params)
         directory.write_json("summary.json", result.summary)  # it says that a run is whole, so it comes last
+        draw_curve(directory.path)
     return result
 
 
