@@ -79,6 +79,12 @@ def read_options(command: str, noun: str, options: type[Options], arguments: lis
     return arguments[0], flags.options
 
 
+def read_flags(command: str, options: type[Options], arguments: list[str]) -> Options:
+    """Options alone, some of which may be positional."""
+    field = ("options", tyro.conf.OmitArgPrefixes[options], dataclasses.field(default_factory=options))
+    return _parse(dataclasses.make_dataclass("Flags", [field]), arguments, f"fragmenta {command}").options
+
+
 def _parse(flags: type, arguments: list[str], program: str) -> Any:
     """Parse with tyro; whatever it prints about a mistake becomes one line."""
     known = _flag_names(flags)

@@ -12,6 +12,8 @@ COMMANDS = {
     "resume": "go on with a run from its latest checkpoint, under any policy",
     "eval": "play episodes with the policy of a run, and say how good it is",
     "play": "record the policy of a run as a GIF",
+    "compare": "compare runs: a table, and a picture with intervals over seeds",
+    "report": "write a page about a run: curves, losses, graph, settings",
     "graph": "show the fragmented dataflow graph under a policy",
     "trace": "see where the time of a run goes: a timeline of its fragments, and a table",
     "check-env": "see whether an environment is sound, how fast it is, and which policies can host it",
