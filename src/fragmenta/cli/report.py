@@ -1,0 +1,41 @@
+"""`fragmenta report`: one page about one run."""
+
+import dataclasses
+import shlex
+from pathlib import Path
+
+from fragmenta.cli.arguments import read_options
+from fragmenta.errors import ConfigError
+from fragmenta.training.pictures.report import report_page
+from fragmenta.training.pictures.run_files import read_run_files
+
+
+@dataclasses.dataclass(frozen=True)
+class ReportOptions:
+    """Where the page goes."""
+
+    out: Path | None = None
+    """The page. Default: report.html in the run directory."""
+
+
+def run(arguments: list[str]) -> int:
+    """Read the run, write the page."""
+    name, options = read_options("report", "RUN", ReportOptions, arguments)
+    files = read_run_files(name)
+    out = options.out or files.path / "report.html"
+    if out.suffix not in (".html", ".htm"):
+        raise ConfigError(f"out is '{out}': its name must end in .html")
+    try:
+        out.write_text(report_page(files, next_commands(name)), encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"cannot write '{out}': {error.strerror}") from None
+    print(f"report: {out}")
+    return 0
+
+
+def next_commands(name: str) -> list[str]:
+    """What can be done with a run, as far as this version has the commands."""
+    from fragmenta.cli.main import COMMANDS
+
+    quoted = shlex.quote(name)
+    return [f"fragmenta {command} {quoted}" for command in ("resume", "eval", "play") if command in COMMANDS]

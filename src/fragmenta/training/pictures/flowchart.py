@@ -1,0 +1,109 @@
+"""Read the Mermaid flowchart that a run keeps of its plan, and draw it as SVG."""
+
+import dataclasses
+import re
+import textwrap
+from html import escape
+
+WIDTH, BOX, LINE, GAP = 360, 264, 17, 30
+"""Of the drawing: its width, that of a box, the height of a line of text, and the least space between boxes."""
+LANE = 46
+"""How much wider the drawing gets on either side for each arrow that passes a box."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Box:
+    """A fragment: its name and replicas, then lines with stages, devices, and what its replicas agree on."""
+
+    key: str
+    title: str
+    lines: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Arrow:
+    """What crosses from one fragment to another by one operator."""
+
+    producer: str
+    consumer: str
+    operator: str
+    values: str
+    size: str
+    """Bytes per iteration."""
+    times: str
+    """How often per iteration, if more than once."""
+
+
+def read_flowchart(text: str) -> tuple[list[Box], list[Arrow]]:
+    """The boxes and arrows of a flowchart as `to_mermaid` writes it."""
+    boxes = []
+    for key, caption in re.findall(r'^\s*(\S+?)\["(.*)"\]\s*$', text, re.MULTILINE):
+        title, *lines = caption.split("<br/>")
+        boxes.append(Box(key, title, tuple(lines)))
+    titles = {box.key: box.title.partition(" ")[0] for box in boxes}
+    arrows = []
+    for producer, caption, consumer in re.findall(r'^\s*(\S+) -- "(.*)" --> (\S+)\s*$', text, re.MULTILINE):
+        what, _, amount = caption.partition("<br/>")
+        operator, _, values = what.partition(": ")
+        size, _, times = amount.partition(" per iteration")
+        ends = titles.get(producer, producer), titles.get(consumer, consumer)
+        arrows.append(Arrow(*ends, operator, values, size, times.strip(", ")))
+    return boxes, arrows
+
+
+def draw_flowchart(boxes: list[Box], arrows: list[Arrow]) -> str:
+    """Boxes from top to bottom; what goes down is on the left, what goes up on the right. Details are for a table."""
+    names = [box.title.partition(" ")[0] for box in boxes]
+    pairs: dict[tuple[int, int], list[str]] = {}
+    for arrow in arrows:
+        if arrow.producer in names and arrow.consumer in names:
+            ends = names.index(arrow.producer), names.index(arrow.consumer)
+            pairs.setdefault(ends, []).append(f"{arrow.operator} {arrow.size}")
+    texts = [[line for part in box.lines for line in textwrap.wrap(part, 40) or [""]] for box in boxes]
+    tops, bottoms, y = [], [], 1.0
+    for i, text in enumerate(texts):
+        tops.append(y)
+        bottoms.append(y + (len(text) + 1) * LINE + 18)
+        labels = max((len(lines) for ends, lines in pairs.items() if sorted(ends) == [i, i + 1]), default=0)
+        y = bottoms[-1] + GAP + labels * LINE
+    far = max((abs(a - b) for a, b in pairs if abs(a - b) > 1), default=0)
+    margin = (far + 1) * LANE if far else 0
+    parts = [_box(box, text, top, bottom) for box, text, top, bottom in zip(boxes, texts, tops, bottoms, strict=True)]
+    parts += [_arrow(a, b, lines, tops, bottoms) for (a, b), lines in pairs.items()]
+    height = bottoms[-1] + 1 if bottoms else 0
+    label = escape(f"Fragments {', '.join(names)} and what crosses between them")
+    return (
+        f'<svg class="flow" role="img" aria-label="{label}" width="{WIDTH + 2 * margin}" height="{height:g}" '
+        f'viewBox="{-margin} 0 {WIDTH + 2 * margin} {height:g}"><defs><marker id="tip" viewBox="0 0 8 8" refX="7" '
+        f'refY="4" markerWidth="7" markerHeight="7" orient="auto"><path d="M0 0 8 4 0 8z"/></marker></defs>'
+        f"{''.join(parts)}</svg>"
+    )
+
+
+def _box(box: Box, text: list[str], top: float, bottom: float) -> str:
+    left, middle = (WIDTH - BOX) / 2, WIDTH / 2
+    lines = [f'<rect x="{left:g}" y="{top:g}" width="{BOX}" height="{bottom - top:g}" rx="9"/>']
+    lines.append(f'<text class="name" x="{middle:g}" y="{top + 22:g}">{escape(box.title)}</text>')
+    for i, line in enumerate(text):
+        style = "" if i == 0 else ' class="minor"'
+        lines.append(f'<text{style} x="{middle:g}" y="{top + 22 + (i + 1) * LINE:g}">{escape(line)}</text>')
+    return "".join(lines)
+
+
+def _arrow(start: int, end: int, lines: list[str], tops: list[float], bottoms: list[float]) -> str:
+    down = start < end
+    y1, y2 = (bottoms[start], tops[end]) if down else (tops[start], bottoms[end])
+    side = -1 if down else 1
+    x = WIDTH / 2 + side * 18
+    label_x, anchor = x + side * 9, "end" if down else "start"
+    path = f"M{x:g} {y1:g}V{y2:g}"
+    if abs(start - end) > 1:  # around the boxes between
+        edge = WIDTH / 2 + side * BOX / 2
+        y1, y2 = ((tops[i] + bottoms[i]) / 2 for i in (start, end))
+        out = edge + side * LANE * (abs(start - end) + 0.5)
+        path = f"M{edge:g} {y1:g}C{out:g} {y1:g} {out:g} {y2:g} {edge:g} {y2:g}"
+        label_x, anchor = edge + side * 6, "end" if down else "start"
+    first = (y1 + y2) / 2 - (len(lines) - 1) * LINE / 2 + 4
+    place = f'class="minor" style="text-anchor:{anchor}" x="{label_x:g}"'
+    labels = [f'<text {place} y="{first + i * LINE:g}">{escape(line)}</text>' for i, line in enumerate(lines)]
+    return f'<path class="arrow" marker-end="url(#tip)" d="{path}"/>{"".join(labels)}'

@@ -1,0 +1,138 @@
+"""The page about a run: what it says, and what a browser makes of it."""
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from fragmenta.training.pictures.charts import ticks
+from fragmenta.training.pictures.flowchart import draw_flowchart, read_flowchart
+from fragmenta.training.pictures.report import report_page
+from fragmenta.training.pictures.run_files import read_run_files
+from made_runs import GRAPH, add_evaluations, made_run
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+ASK = """<script>
+addEventListener("load", () => {
+  const area = document.querySelector(".large .area"), box = area.getBoundingClientRect();
+  area.dispatchEvent(new PointerEvent("pointermove", {clientX: box.left + box.width / 2, clientY: box.top + 5}));
+  parent.postMessage(JSON.stringify({
+    requests: performance.getEntriesByType("resource").map(entry => entry.name),
+    tip: document.querySelector(".large .tip").innerText,
+    charts: document.querySelectorAll(".chart path.line").length,
+    width: innerWidth,
+    overflow: document.documentElement.scrollWidth - innerWidth,
+  }), "*");
+});
+</script></body>"""
+FRAME = """<title></title><script>addEventListener("message", event => { document.title = event.data; });</script>
+<iframe style="border:0;height:900px;width:WIDTHpx" src="page.html"></iframe>"""
+"""A window is never narrower than 500 pixels, but a frame may be."""
+
+
+def page(path: Path) -> str:
+    return report_page(read_run_files(path), ["fragmenta play runs/a"])
+
+
+def test_the_page_says_what_the_run_did(tmp_path: Path) -> None:
+    path = made_run(tmp_path / "run", seed=3)
+    add_evaluations(path)
+    text = page(path)
+    for expected in (
+        "<h1>ppo on CartPole-v1</h1>",
+        "policy fused, 1 replica, engine local, seed 3",
+        "<b>188.0</b><span>return, latest 100 episodes</span>",
+        "<b>4,000</b><span>environment steps</span>",
+        "<b>2 min 10 s</b><span>wall time</span>",
+        "<b>1.5 s</b><span>of it compiling</span>",
+        "<dt>learning_rate</dt><dd>0.001</dd>",
+        "<td>41.0 to 49.0</td>",
+        "<td>learner to actor</td><td>Broadcast</td><td>params.bias_0, params.kernel_0</td><td>36.9 KB</td>",
+        "<td>actor to learner</td><td>Gather</td><td>observation, action, +3</td><td>377 KB, x128</td>",
+        "fragmenta play runs/a",
+    ):
+        assert expected in text
+    assert "flowchart LR" not in text, "the graph is drawn, not shown as Mermaid text"
+    assert "has not finished" not in text
+
+
+def test_the_page_asks_nothing_of_the_network(tmp_path: Path) -> None:
+    text = page(made_run(tmp_path / "run"))
+    assert "default-src 'none'" in text
+    assert not re.findall(r"https?://|\bsrc=|@import|url\((?!#)", text)
+
+
+def test_shares_of_time_are_shown_where_records_have_them(tmp_path: Path) -> None:
+    path = made_run(tmp_path / "run", finished=False, iterations=4)
+    records = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    lines = [json.dumps(record | {"busy": {"actor": 0.25, "learner": 1.0}}) + "\n" for record in records]
+    (path / "metrics.jsonl").write_text("".join(lines))
+    text = page(path)
+    assert '<span>actor</span><i style="--part:25.0%"></i><span>25%</span>' in text
+    assert "This run has not finished: 400 of 4,000 steps are recorded." in text
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 0.0, 5.0])
+def test_metrics_that_never_change_or_are_not_numbers_are_drawn(value: float, tmp_path: Path) -> None:
+    path = made_run(tmp_path / "run", iterations=3)
+    records = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    (path / "metrics.jsonl").write_text("".join(json.dumps(r | {"odd": value}) + "\n" for r in records))
+    assert "odd" in page(path)
+
+
+def test_a_run_without_episodes_or_graph_has_a_page(tmp_path: Path) -> None:
+    path = made_run(tmp_path / "run")
+    (path / "graph.mmd").unlink()
+    (path / "metrics.jsonl").write_text('{"iteration": 0, "steps": 10, "episodes": 0, "return_mean": null}\n')
+    assert "No episode has ended" in page(path)
+
+
+def test_names_are_not_taken_for_html(tmp_path: Path) -> None:
+    text = page(made_run(tmp_path / "run", env="<script>alert(1)</script>"))
+    assert "alert(1)" in text
+    assert "<script>alert" not in text
+
+
+def test_ticks_are_round_and_inside() -> None:
+    assert ticks(0, 100_000, 5) == [0, 20_000, 40_000, 60_000, 80_000, 100_000]
+    assert ticks(-0.013, 0.011, 4) == [-0.01, 0.0, 0.01]
+
+
+def test_arrows_pass_boxes_that_they_do_not_concern() -> None:
+    boxes, arrows = read_flowchart(
+        GRAPH + '  a_b["a+b<br/>apply<br/>cpu:0"]\n  actor -- "Send/Recv: x<br/>1 B per iteration" --> a_b\n'
+    )
+    assert [box.title for box in boxes] == ["actor x2", "learner", "a+b"]
+    assert (arrows[-1].producer, arrows[-1].consumer) == ("actor", "a+b")
+    drawing = draw_flowchart(boxes, arrows)
+    assert drawing.count('class="arrow"') == 3
+    assert drawing.count("<rect") == 3
+    assert "C" in drawing
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no chromium, chromium-browser or google-chrome is installed")
+@pytest.mark.parametrize("width", [1280, 400])
+def test_a_browser_shows_the_page_without_errors_or_requests(width: int, tmp_path: Path) -> None:
+    path = made_run(tmp_path / "run")
+    add_evaluations(path)
+    (tmp_path / "page.html").write_text(page(path).replace("</body>", ASK))
+    frame = tmp_path / "frame.html"
+    frame.write_text(FRAME.replace("WIDTH", str(width)))
+    command = [
+        str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+        f"--user-data-dir={tmp_path / 'profile'}", "--window-size=1400,950", "--enable-logging=stderr",
+        "--virtual-time-budget=3000", "--dump-dom", frame.as_uri(),
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    found = re.search(r"<title>(.*?)</title>", done.stdout)
+    assert found, done.stderr[-2000:]
+    seen = json.loads(found[1])
+    assert seen["requests"] == []
+    assert seen["width"] == width
+    assert seen["overflow"] <= 0
+    assert seen["charts"] == 6
+    assert seen["tip"] == "step 2,000\nper iteration: 95\nlatest 100 episodes: 85\nevaluation: 95"
+    assert "CONSOLE" not in done.stderr
