@@ -68,7 +68,7 @@ def test_the_page_asks_nothing_of_the_network(tmp_path: Path) -> None:
 def test_shares_of_time_are_shown_where_records_have_them(tmp_path: Path) -> None:
     path = made_run(tmp_path / "run", finished=False, iterations=4)
     records = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
-    lines = [json.dumps(record | {"busy": {"actor": 0.25, "learner": 1.0}}) + "\n" for record in records]
+    lines = [json.dumps(record | {"busy/actor": 0.25, "busy/learner": 1.0}) + "\n" for record in records]
     (path / "metrics.jsonl").write_text("".join(lines))
     text = page(path)
     assert '<span>actor</span><i style="--part:25.0%"></i><span>25%</span>' in text

@@ -9,6 +9,8 @@ from fragmenta.errors import ConfigError
 from fragmenta.training.pictures.report import report_page
 from fragmenta.training.pictures.run_files import read_run_files
 
+NEXT = ("resume", "eval", "play", "trace")
+
 
 @dataclasses.dataclass(frozen=True)
 class ReportOptions:
@@ -35,7 +37,6 @@ def run(arguments: list[str]) -> int:
 
 def next_commands(name: str) -> list[str]:
     """What can be done with a run, as far as this version has the commands."""
-    from fragmenta.cli.main import COMMANDS
+    from fragmenta.cli.main import COMMANDS  # only here: it imports this module by name
 
-    quoted = shlex.quote(name)
-    return [f"fragmenta {command} {quoted}" for command in ("resume", "eval", "play") if command in COMMANDS]
+    return [f"fragmenta {command} {shlex.quote(name)}" for command in NEXT if command in COMMANDS]

@@ -23,8 +23,12 @@ from fragmenta.training.pictures.run_files import (
     steps_per_second,
 )
 
-NOT_A_METRIC = {"iteration", "steps", "seconds", "episodes", "return_mean"}
+NOT_A_METRIC = {
+    "iteration", "steps", "seconds", "episodes", "return_mean", "steps_per_second", "steps_per_second_overall",
+}  # fmt: skip
 """Numbers of a record that are shown otherwise, or say nothing as a curve."""
+BUSY = "busy/"
+"""Before a fragment's name: the share of time that it computed."""
 FIRST_METRICS = ("policy_loss", "value_loss", "entropy", "kl", "explained_variance", "length_mean")
 
 
@@ -102,19 +106,22 @@ def _speed_chart(run: RunFiles, last: float) -> str:
 
 
 def _metrics(run: RunFiles) -> str:
-    found = {name for record in run.records for name, value in record.items() if is_number(value)} - NOT_A_METRIC
+    found = {name for name in _numeric(run) if name not in NOT_A_METRIC and not name.startswith(BUSY)}
     names = [name for name in FIRST_METRICS if name in found] + sorted(found - set(FIRST_METRICS))
     last = run.records[-1]["steps"]
     charts = [chart(_words(name), [Line(_words(name), "main", series(run, name))], last) for name in names]
     return _section("Losses and other metrics", f'<div class="many">{"".join(charts)}</div>') if charts else ""
 
 
+def _numeric(run: RunFiles) -> list[str]:
+    """The names of all numbers that records have."""
+    return list(dict.fromkeys(name for record in run.records for name, value in record.items() if is_number(value)))
+
+
 def _busy(run: RunFiles) -> str:
-    """Per fragment the share of time that it computed: of the whole run, or the mean of what records say."""
-    found = (run.summary or {}).get("busy") or {}
-    if not found:
-        each = [record["busy"] for record in run.records if isinstance(record.get("busy"), dict)]
-        found = {name: sum(b.get(name, 0.0) for b in each) / len(each) for name in (each[-1] if each else {})}
+    """Per fragment the share of time that it computed, where records say it."""
+    names = [name for name in _numeric(run) if name.startswith(BUSY)]
+    found = {name[len(BUSY) :]: float(series(run, name).values.mean()) for name in names}
     rows = [
         f'<span>{escape(name)}</span><i style="--part:{min(1.0, share):.1%}"></i><span>{share:.0%}</span>'
         for name, share in found.items()
