@@ -1,11 +1,8 @@
 """What was measured of a plan: per worker and segment the time, per interface the bytes and the wait."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
-
-BUSY_ENOUGH = 0.5
-"""A fragment that is busy less than that is not what the others wait for: handing over is."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +24,7 @@ class WorkerTime:
     @property
     def rest_ms(self) -> float:
         """What is none of these: Python between the steps, and reports."""
-        return max(0.0, self.iteration_ms - self.busy_ms - sum(self.wait_ms.values()) - self.place_ms)
+        return max(0.0, self.iteration_ms - self.busy_ms - _waits(self) - self.place_ms)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,9 +77,14 @@ class Timings:
         )
 
 
+def share(workers: Sequence[WorkerTime], part: Callable[[WorkerTime], float]) -> float:
+    """A part of an iteration as a share of it, on average over the replicas of a fragment."""
+    return sum(part(worker) / worker.iteration_ms for worker in workers) / len(workers)
+
+
 def busy_share(workers: Sequence[WorkerTime]) -> float:
-    """The share of its time that a fragment computes, on average over its replicas."""
-    return sum(worker.busy_ms / worker.iteration_ms for worker in workers) / len(workers)
+    """The share of its time that a fragment computes."""
+    return share(workers, lambda worker: worker.busy_ms)
 
 
 def waiting(workers: Sequence[WorkerTime]) -> dict[str, float]:
@@ -92,24 +94,31 @@ def waiting(workers: Sequence[WorkerTime]) -> dict[str, float]:
 
 
 def busiest(timings: Timings) -> str | None:
-    """The fragment that computes the largest share of its time; None if nothing was measured."""
+    """The fragment that waits for others the smallest share of its time; None if nothing was measured."""
     fragments = dict.fromkeys(worker.fragment for worker in timings.workers)
-    return max(fragments, key=lambda name: busy_share(timings.of(name)), default=None)
+    return min(fragments, key=lambda name: share(timings.of(name), _waits), default=None)
 
 
 def bottleneck(timings: Timings) -> str:
-    """One line: the fragment that is busiest, and who waits for it how long."""
+    """One line: the fragment that is busiest, with what, and who waits for it how long."""
     name = busiest(timings)
     if name is None:
         return "no fragment went through a whole iteration"
-    share = busy_share(timings.of(name))
+    workers = timings.of(name)
+    computes = f"computes {busy_share(workers):.0%} of the time"
     others = dict.fromkeys(worker.fragment for worker in timings.workers if worker.fragment != name)
     if not others:
-        return f"everything is in '{name}', which computes {share:.0%} of the time"
-    waits = {other: waiting(timings.of(other)).get(name, 0.0) for other in others}
-    waiters = " and ".join(f"'{other}' waits {ms_text(ms)} per iteration for it" for other, ms in waits.items() if ms)
-    text = f"'{name}' is the busiest fragment, {share:.0%} of the time" + (f"; {waiters}" if waiters else "")
-    return text if share >= BUSY_ENOUGH else text + "; handing over takes more time than any fragment computes"
+        return f"everything is in '{name}', which {computes}"
+    places = f"places what came {share(workers, lambda worker: worker.place_ms):.0%}"
+    text = f"the busiest fragment is '{name}': it {computes}, {places} and waits {share(workers, _waits):.0%}"
+    for other in others:
+        if milliseconds := waiting(timings.of(other)).get(name):
+            text += f"; '{other}' waits {ms_text(milliseconds)} per iteration for it"
+    return text
+
+
+def _waits(worker: WorkerTime) -> float:
+    return sum(worker.wait_ms.values())
 
 
 def ms_text(milliseconds: float) -> str:

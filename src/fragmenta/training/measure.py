@@ -88,12 +88,15 @@ def _interfaces(recordings: Sequence[Recording]) -> tuple[InterfaceTime, ...]:
     waits: dict[tuple[str, str, int], list[int]] = {}
     names: dict[tuple[str, str, int], str] = {}
     for recording in recordings:
+        arrived: dict[tuple[str, str, int], int] = {}
         for crossing in recording.crossings:
             for part in () if crossing.sends else crossing.parts:
                 key = crossing.peer, recording.fragment, part.value
-                sizes[key] = sizes.get(key, 0.0) + part.bytes / _count(recording)
+                arrived[key] = arrived.get(key, 0) + part.bytes
                 waits.setdefault(key, []).append(crossing.end - crossing.begin)
                 names[key] = part.name
+        for key, size in arrived.items():
+            sizes[key] = sizes.get(key, 0.0) + size / _count(recording)
     return tuple(
         InterfaceTime(*key, names[key], sizes[key], statistics.median(waits[key]) / NS_PER_MS) for key in sizes
     )

@@ -125,7 +125,8 @@ class Recorder:
     def ends(self, iteration: int, began: float, lag: int | None) -> None:
         """Say that the iteration has ended."""
         if self.notes is not None:
-            self.notes.append((Iteration, began, time.monotonic(), iteration, 1, lag))
+            # One that runs freely counts its own iterations, which say nothing of the versions of others.
+            self.notes.append((Iteration, began, time.monotonic(), iteration, 1, None if self._follows else lag))
 
     def launched(self, step: Step, iteration: int, count: int, began: float) -> None:
         """Say that the results of several iterations at once have come."""

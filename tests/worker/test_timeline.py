@@ -1,0 +1,155 @@
+"""What workers record, and the timeline that is written of it, read back with Perfetto's own classes."""
+
+import dataclasses
+import json
+from typing import Any
+
+import jax
+import pytest
+
+from fragmenta import IMPALA, PPO, Plan, make
+from fragmenta.engines import LocalEngine
+from fragmenta.graph.timings import Timings, bottleneck
+from fragmenta.training.measure import measure
+from fragmenta.training.timeline import to_perfetto
+from fragmenta.worker.timeline import Recording, Window
+from helpers import cpu_cluster, initial_state, planned
+from timelines import Timeline, read_timeline
+
+TINY = PPO(num_envs=4, horizon=8, hidden=(8,), epochs=1, minibatches=2)
+FREE = IMPALA(num_envs=4, horizon=8, hidden=(8,))
+ITERATIONS, WINDOW = 12, (3, 8)
+
+
+def recorded(algorithm: Any, policy: str, replicas: int, env: str = "CartPole-v1") -> tuple[Plan, list[Recording]]:
+    environment = make(env)
+    plan = planned(algorithm, environment, policy, cpu_cluster(1 + replicas, replicas), merge=False)
+    with environment.opened(replicas if env != "CartPole-v1" else 1):
+        leaves = jax.tree.leaves(initial_state(algorithm, environment))
+        with LocalEngine(plan, leaves, 60.0, Window(*WINDOW)) as engine:
+            for report in engine.run(ITERATIONS):
+                assert all(0 <= fill <= 1 for fill in report.fill.values())
+                assert set(report.fill) == {f"{i.producer} -> {i.consumer}" for i in plan.interfaces}
+            return plan, engine.recordings()
+
+
+def check(plan: Plan, recordings: list[Recording]) -> Timeline:
+    """What is true of every timeline."""
+    timeline = read_timeline(to_perfetto(recordings))
+    assert list(timeline.processes.values()) == [program.fragment.name for program in plan.programs]
+    assert list(timeline.threads.values()) == [recording.worker for recording in recordings]
+    for track, name in timeline.threads.items():
+        assert timeline.processes[timeline.parents[track]] == name.partition("[")[0]
+    for slices in timeline.slices.values():
+        assert all(s.category == "iteration" for s in slices if s.depth == 0)
+    for ends in timeline.arrows.values():
+        (first, begin, sender), (second, end, receiver) = sorted(ends)
+        assert (first, second) == ("begin", "end")
+        assert begin < end
+        assert sender.partition("[")[0] != receiver.partition("[")[0]
+    return timeline
+
+
+def test_coarse_with_two_actors() -> None:
+    plan, recordings = recorded(TINY, "single_learner_coarse", 2)
+    timeline = check(plan, recordings)
+    for slices in timeline.slices.values():
+        assert [s.name for s in slices if s.depth == 0] == [f"iteration {i}" for i in range(*WINDOW)]
+    assert len([s for s in timeline.slices["learner"] if s.name == "learn"]) == 5
+    assert len([s for s in timeline.slices["actor[1]"] if s.name == "loop x8(act, step)"]) == 5
+    # Who waits for each other records the same iterations: each value that one side noted, the other did, too.
+    crossing = sum(2 for _ in plan.interfaces) * 5
+    assert len(timeline.arrows) == crossing
+    assert set(timeline.counters) == {
+        f"fill {pair}" for i in (0, 1) for pair in (f"actor[{i}] -> learner", f"learner -> actor[{i}]")
+    }
+    assert all(0 <= value <= 100 for values in timeline.counters.values() for value in values)
+    sends = [s for s in timeline.slices["actor[0]"] if s.name == "send observation to learner"]
+    assert [s.details for s in sends] == [
+        {"interface": "actor[0] -> learner", "values": "observation f32[8,2,4]", "bytes": 8 * 2 * 4 * 4}
+    ] * 5
+
+
+def test_fine_has_an_arrow_for_every_step() -> None:
+    plan, recordings = recorded(TINY, "single_learner_fine", 1)
+    timeline = check(plan, recordings)
+    assert len([s for s in timeline.slices["env"] if s.name == "step"]) == 5 * 8
+    assert len([s for s in timeline.slices["learner"] if s.name == "wait for observation from env"]) == 5 * 8
+    assert len(timeline.arrows) == 5 * sum(i.times for i in plan.interfaces)
+    assert {s.depth for s in timeline.slices["learner"] if s.category == "wait"} == {2, 3}, "in loop, taking, iteration"
+
+
+def test_actors_that_run_freely_are_seen_while_the_learner_is() -> None:
+    plan, recordings = recorded(FREE, "single_learner_async", 2)
+    timeline = check(plan, recordings)
+    learner = [s for s in timeline.slices["learner"] if s.depth == 0]
+    assert [s.name for s in learner] == [f"iteration {i}" for i in range(*WINDOW)]
+    assert all("lag" in s.details for s in learner)
+    assert set(timeline.counters) == {"fill actor -> learner", "fill learner -> actor", "parameter lag of learner"}
+    for slices in timeline.slices.values():
+        assert all(learner[0].begin <= s.begin for s in slices)
+        assert all(s.begin <= learner[-1].end for s in slices if s.depth == 0)
+    assert any(s.name.startswith("wait for 10 values") for s in timeline.slices["learner"])
+    assert timeline.arrows
+
+
+def test_fused_shows_its_launches() -> None:
+    plan, recordings = recorded(TINY, "fused", 1)
+    timeline = check(plan, recordings)
+    assert not timeline.arrows
+    assert not timeline.counters
+    launches = [s for s in timeline.slices["all"] if s.category == "launch"]
+    assert launches
+    assert {s.name for s in launches} == {"loop x8(act, step), learn"}
+    assert sum(i.launched for i in recordings[0].iterations) >= 1
+
+
+def test_environments_on_the_host() -> None:
+    plan, recordings = recorded(TINY, "single_learner_coarse", 2, "gymnasium:CartPole-v1")
+    timeline = check(plan, recordings)
+    steps = [s for s in timeline.slices["actor[0]"] if s.category == "host"]
+    assert [s.name for s in steps] == ["step"] * 5 * 8
+
+
+def test_what_is_measured_adds_up_and_survives_json() -> None:
+    plan, recordings = recorded(TINY, "single_learner_coarse", 2)
+    timings = measure(recordings)
+    for worker in timings.workers:
+        assert worker.iterations == 5
+        assert 0 < worker.busy_ms < worker.iteration_ms
+        spent = worker.busy_ms + sum(worker.wait_ms.values()) + worker.place_ms
+        assert spent <= worker.iteration_ms
+        assert worker.rest_ms == pytest.approx(worker.iteration_ms - spent)
+    planned_bytes = {(i.producer, i.consumer, i.value.id): i.bytes_per_iteration for i in plan.interfaces}
+    assert {(i.producer, i.consumer, i.value): i.bytes for i in timings.interfaces} == planned_bytes
+    assert {s.label for s in timings.segments if s.fragment == "actor"} == {"loop x8(act, step)", "glue"}
+    assert Timings.from_json(json.loads(json.dumps(timings.as_json()))) == timings
+    assert "the busiest fragment is '" in bottleneck(timings)
+
+
+def test_a_recording_is_text_and_numbers() -> None:
+    """So that another process can send it."""
+    _, recordings = recorded(FREE, "single_learner_async", 2)
+    for recording in recordings:
+        plain = dataclasses.asdict(recording)
+        assert json.loads(json.dumps(plain)) == json.loads(json.dumps(dataclasses.asdict(recording)))
+
+
+@pytest.mark.parametrize(("iterations", "window"), [(1, (0, 1)), (4, (0, 4)), (10, (2, 10)), (1000, (5, 25))])
+def test_a_short_run_has_a_window_too(iterations: int, window: tuple[int, int]) -> None:
+    found = Window.within(iterations)
+    assert (found.first, found.last) == window
+
+
+def test_memory_does_not_grow_with_the_run(monkeypatch: Any) -> None:
+    monkeypatch.setattr("fragmenta.worker.timeline.MOST_NOTES", 100)
+    _, recordings = recorded(TINY, "single_learner_fine", 1)
+    assert all(1 <= len(recording.iterations) < 5 for recording in recordings)
+
+
+def test_an_engine_without_a_window_records_nothing() -> None:
+    env = make("CartPole-v1")
+    plan = planned(TINY, env, "fused", cpu_cluster(1, 1), merge=True)
+    with LocalEngine(plan, jax.tree.leaves(initial_state(TINY, env))) as engine:
+        assert [report.iteration for report in engine.run(2)] == [0, 1]
+        assert engine.recordings() == []
