@@ -7,7 +7,7 @@ BIN = $(VENV)/bin
 READY = $(VENV)/.ready
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: train test full lint bench bench-gpu bench-split bench-envs learn learn-envs atari host-soak team async soak both-jax adapters adapters-here clean
+.PHONY: train test full lint bench bench-gpu bench-split bench-envs bench-metrics learn learn-envs atari host-soak team async soak both-jax adapters adapters-here clean
 
 train: $(READY)
 	$(BIN)/fragmenta train ppo CartPole-v1
@@ -39,6 +39,10 @@ bench-split: $(READY)
 # Host environments side by side with Stable-Baselines3, RLlib (in a virtual environment of their own) and bare stepping.
 bench-envs: $(READY)
 	$(BIN)/python benchmarks/environments.py
+
+# What writing metrics at every iteration costs.
+bench-metrics: $(READY)
+	$(BIN)/python benchmarks/metrics_cost.py
 
 # PPO on Gymnasium's CartPole and HalfCheetah under three policies, three seeds each.
 learn-envs: $(READY)

@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 
 from fragmenta import Transition
-from fragmenta.rl import Categorical, MultiCategorical, Normal, generalized_advantage, v_trace
+from fragmenta.rl import (
+    Categorical,
+    MultiCategorical,
+    Normal,
+    explained_variance,
+    generalized_advantage,
+    v_trace,
+    value_fit,
+)
 
 TIME, ENVS = 12, 5
 
@@ -80,3 +88,26 @@ def test_normal_actions_of_any_shape(shape: tuple[int, ...]) -> None:
     np.testing.assert_allclose(policy.entropy(), np.full((5, 4), entropy), rtol=1e-4)
     row = Normal(jnp.asarray(mean[:, 0]), jnp.asarray(log_std))
     assert row.sample(jax.random.split(jax.random.key(0), 5)).shape == (5, *shape)
+
+
+def test_explained_variance_by_its_definition() -> None:
+    draw = np.random.default_rng(0)
+    value, noise = (draw.normal(size=(TIME, ENVS)).astype(np.float32) for _ in range(2))
+    target = 50.0 + value + 0.5 * noise
+    expected = 1 - np.var(target - value) / np.var(target)
+    np.testing.assert_allclose(explained_variance(value_fit(value, jnp.asarray(target))), expected, rtol=3e-4)
+    counts = draw.random((TIME, ENVS)) < 0.5
+    expected = 1 - np.var((target - value)[counts]) / np.var(target[counts])
+    # What does not count may be anything.
+    spoilt = jnp.asarray(np.where(counts, target, np.nan))
+    np.testing.assert_allclose(explained_variance(value_fit(value, spoilt, jnp.asarray(counts))), expected, rtol=3e-4)
+
+
+@pytest.mark.parametrize("target", [0.0, 100.0])
+def test_no_variance_to_explain(target: float) -> None:
+    draw = np.random.default_rng(0)
+    constant = jnp.full((TIME, ENVS), target)
+    fit = value_fit(jnp.asarray(draw.normal(size=(TIME, ENVS)), jnp.float32), constant)
+    assert explained_variance(fit) == 0.0
+    nobody = value_fit(jnp.ones(4), jnp.arange(4.0), jnp.zeros(4, bool))
+    assert explained_variance(nobody) == 0.0

@@ -1,0 +1,43 @@
+"""What a run measures of itself."""
+
+import subprocess
+import sys
+from typing import Any
+
+from fragmenta.engines.local import Report
+from fragmenta.training.measures import Measures, memory
+
+
+def report(iteration: int, **changes: Any) -> Report:
+    values = {"metrics": {}, "busy": {"all": 0.5}, "lag": None, "source": None, "dropped": 0} | changes
+    return Report(iteration, **values)
+
+
+def test_speed_is_that_of_the_last_second_and_overall() -> None:
+    measures = Measures()
+    for i in range(10):  # a hundred steps in every tenth of a second
+        measures.of(report(i), 100 * (i + 1), 0.1 * (i + 1))
+    found = [measures.of(report(10 + i), 1_000 + 10 * (i + 1), 1.0 + 0.1 * (i + 1)) for i in range(20)][-1]
+    assert round(found["steps_per_second"]) == 100
+    assert round(found["steps_per_second_overall"]) == 400
+    assert found["busy/all"] == 0.5
+    assert "lag" not in found
+
+
+def test_memory_is_looked_at_once_per_second() -> None:
+    measures = Measures()
+    looked = ["memory_mb" in measures.of(report(i), i, 0.25 * (i + 1)) for i in range(9)]
+    assert looked == [True, False, False, False, True, False, False, False, True]
+
+
+def test_memory_counts_the_processes_below_this_one() -> None:
+    before = memory()["memory_mb"]
+    waste = "import sys; kept = bytearray(200_000_000); print(len(kept), flush=True); sys.stdin.read()"
+    child = subprocess.Popen([sys.executable, "-c", waste], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert child.stdin is not None
+    assert child.stdout is not None
+    try:
+        child.stdout.readline()
+        assert memory()["memory_mb"] > before + 150
+    finally:
+        child.communicate()
