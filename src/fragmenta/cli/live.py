@@ -92,10 +92,6 @@ class Picture:
         ]
         if "lag" in latest:
             speed.append(Text(f"lag {latest['lag']}"))
-        if "memory_mb" in latest:
-            speed.append(Text(f"{latest['memory_mb']:,.0f} MB"))
-        if "device_memory_mb" in latest:
-            speed.append(Text(f"{latest['device_memory_mb']:,.0f} MB on devices"))
         yield "speed", speed
         for label, prefix, style in (("busy", "busy/", "cyan"), ("channels", "fill/", "magenta")):
             shares = {name[len(prefix) :]: share for name, share in latest.items() if name.startswith(prefix)}
@@ -106,6 +102,8 @@ class Picture:
                     label,
                     [_share(name.ljust(longest), share, size, style, ascii_only) for name, share in shares.items()],
                 )
+        places = {"here": latest.get("memory_mb"), "on devices": latest.get("device_memory_mb")}
+        yield "memory", [Text(f"{size:,.0f} MB {where}") for where, size in places.items() if size is not None]
         losses = {name: value for name, value in latest.items() if is_loss(name, value)}
         losses = dict(sorted(losses.items(), key=lambda item: not item[0].endswith("_loss")))
         if losses:
