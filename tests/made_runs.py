@@ -48,7 +48,8 @@ def add_evaluations(path: Path) -> None:
     """Three evaluations, the last one cut off in the middle of the line."""
     kept = [
         {"iteration": i, "steps": 100 * (i + 1), "seconds": 0.1 * i, "episodes": 20, "deterministic": True,
-         "mean": 5.0 * i, "std": 2.0, "low": 5.0 * i - 4, "high": 5.0 * i + 4, "length_mean": 5.0 * i}
+         "return_mean": 5.0 * i, "return_std": 2.0, "return_low": 5.0 * i - 4, "return_high": 5.0 * i + 4,
+         "length_mean": 5.0 * i}
         for i in (9, 19)
     ]  # fmt: skip
     (path / "evaluations.jsonl").write_text("".join(json.dumps(e) + "\n" for e in kept) + '{"iteration": 29, "st')

@@ -14,13 +14,14 @@ from fragmenta.cli.view import PlainView, TerminalView
 from fragmenta.envs import EnvOptions
 from fragmenta.training.hardware import idle_gpu
 from fragmenta.training.loop import Result
+from fragmenta.training.periodic import EvaluationOptions
 from fragmenta.training.saving import SaveOptions
 from fragmenta.training.sinks import parse_sinks
 from fragmenta.training.train import train
 
 
 @dataclasses.dataclass(frozen=True)
-class TrainOptions(ClusterOptions, EnvOptions, SaveOptions):
+class TrainOptions(ClusterOptions, EnvOptions, SaveOptions, EvaluationOptions):
     """Where and how to run."""
 
     policy: PolicyName | None = None
@@ -75,6 +76,7 @@ def run(arguments: list[str]) -> int:
             save_options=SaveOptions(options.checkpoint_every, options.keep_last, options.keep_best),
             sinks=parse_sinks(options.sinks),
             seeds=options.seeds,
+            evaluation=EvaluationOptions(options.eval_every, options.eval_episodes),
             timeline=options.trace,
         )
 

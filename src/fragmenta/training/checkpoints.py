@@ -19,6 +19,8 @@ import numpy as np
 from fragmenta.errors import ConfigError
 
 SCHEMA = 1
+CHECKPOINTS = "checkpoints"
+"""The folder of a run directory that has them."""
 NAME = re.compile(r"\d{10}")
 
 

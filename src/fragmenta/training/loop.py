@@ -18,6 +18,7 @@ from fragmenta.training.episodes import Tally
 from fragmenta.training.measure import keep_timeline
 from fragmenta.training.measures import Measures
 from fragmenta.training.metrics import MetricsLog
+from fragmenta.training.periodic import PeriodicEvaluation
 from fragmenta.training.run_directory import RunDirectory, sha256
 from fragmenta.training.saving import Saver
 from fragmenta.training.seeds import Seeds, SeedTally, seed_summaries
@@ -94,6 +95,7 @@ class Job:
     directory: RunDirectory | None
     metrics: MetricsLog | None
     saver: Saver | None
+    evaluation: PeriodicEvaluation | None
     watcher: Watcher | None
     stop: Stop
 
@@ -116,6 +118,8 @@ def run_job(job: Job, begin: Start) -> Result:
             state = jax.tree.unflatten(structure, engine.state())
             if not is_finite(job.algorithm.params(state)):
                 raise _not_finite(job, begin, log, good)
+            if job.evaluation:
+                job.evaluation.consider(log.iteration, log.steps, job.algorithm.params(state))
             good = Checkpoint(to_arrays(state), log.iteration, log.steps, log.tally.return_mean)
             if job.saver.due(log.iteration) or job.stop or log.iteration == log.iterations:
                 job.saver.save(good)
@@ -131,14 +135,16 @@ def run_job(job: Job, begin: Start) -> Result:
 
 
 def _stretch(job: Job, log: "_Log") -> int:
-    """How many iterations to do before the next look around: about a second's, and not past the next checkpoint."""
+    """How many iterations to do before the next look around: about a second's, and not past the next checkpoint or
+    evaluation."""
     left = log.iterations - log.iteration
     if job.saver is None:
         return left
-    ahead = job.saver.next_after(log.iteration)
+    due = [job.saver.every, job.evaluation.every if job.evaluation else 0]
+    ahead = min((every - log.iteration % every for every in due if every), default=left)
     done = log.iteration - log.began
     fits = int(STRETCH_SECONDS * done / max(log.seconds, 1e-9)) if done else 1
-    return max(1, min(left, fits, ahead - log.iteration if ahead else left))
+    return max(1, min(left, fits, ahead))
 
 
 def _steps_each(job: Job) -> int:

@@ -16,8 +16,10 @@ from fragmenta.algorithms import ALGORITHMS, Algorithm
 from fragmenta.envs import ADAPTERS, ENVIRONMENTS, Environment, EnvOptions, HostEnvironment, Stack, make
 from fragmenta.errors import ConfigError
 from fragmenta.policies import Cluster
+from fragmenta.training.checkpoints import CHECKPOINTS, CheckpointFolder
 from fragmenta.training.hardware import local_cluster, use_cpu_devices
 from fragmenta.training.run_directory import leaf_name
+from fragmenta.training.state import from_arrays
 
 SCHEMA = 1
 """The version of what `config.json` says; raised whenever an older reader would take it wrongly."""
@@ -37,9 +39,7 @@ class Run:
         """The trained parameters, as `algorithm.params` gives them."""
         path = self.path / "params.safetensors"
         if not path.exists():
-            raise ConfigError(
-                f"run '{self.path}' has no params.safetensors: it has not finished, so let it finish first"
-            )
+            return self._params_so_far()
         try:
             found = load_file(path)
         except (OSError, SafetensorError) as error:
@@ -62,6 +62,19 @@ class Run:
                 )
                 raise ConfigError(f"{wrong}: they have changed since, or the file is of another run")
         return jax.tree.unflatten(structure, [jnp.asarray(found[name]) for name in names])
+
+    def steps(self) -> int:
+        """Environment steps behind the parameters."""
+        summary = self.path / "summary.json"
+        if (self.path / "params.safetensors").exists() and summary.exists():
+            return json.loads(summary.read_text())["total_steps"]
+        return CheckpointFolder(self.path / CHECKPOINTS).newest().steps
+
+    def _params_so_far(self) -> Any:
+        """Those of the latest checkpoint of a run that has not finished."""
+        found = CheckpointFolder(self.path / CHECKPOINTS).newest()
+        state = jax.eval_shape(lambda key: self.algorithm.init(self.env, key), jax.random.key(0))
+        return self.algorithm.params(from_arrays(state, found.arrays, f"the checkpoint of '{self.path}'"))
 
 
 def open_run(path: str | Path, algorithm: Algorithm | None = None, env: str | Environment | None = None) -> Run:

@@ -39,7 +39,7 @@ class Saver:
         self._folder = CheckpointFolder(path, options.keep_last, options.keep_best)
         self._before = before
         """Done before each is written: a checkpoint must not be ahead of the records of its iterations."""
-        self._every, self._last = options.checkpoint_every, time.monotonic()
+        self.every, self._last = options.checkpoint_every, time.monotonic()
         self._changed = threading.Condition()
         self._waiting: Checkpoint | None = None
         self._closing = False
@@ -47,14 +47,10 @@ class Saver:
         self._thread = threading.Thread(target=self._work, name="fragmenta-saver", daemon=True)
         self._thread.start()
 
-    def next_after(self, iteration: int) -> int | None:
-        """The iteration after which the next checkpoint is due, if that is by number."""
-        return iteration + self._every - iteration % self._every if self._every else None
-
     def due(self, iteration: int) -> bool:
         """Whether a checkpoint is due now."""
-        if self._every:
-            return iteration % self._every == 0
+        if self.every:
+            return iteration % self.every == 0
         return time.monotonic() - self._last >= SECONDS_BETWEEN
 
     def save(self, checkpoint: Checkpoint) -> None:

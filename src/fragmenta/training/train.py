@@ -19,11 +19,12 @@ from fragmenta.errors import ConfigError, unknown
 from fragmenta.graph import Plan
 from fragmenta.graph.show import to_mermaid
 from fragmenta.policies import Cluster, Policy
-from fragmenta.training.checkpoints import Checkpoint, CheckpointFolder
+from fragmenta.training.checkpoints import CHECKPOINTS, Checkpoint, CheckpointFolder
 from fragmenta.training.defaults import default_policy, default_replicas
 from fragmenta.training.hardware import keep_compiled_programs, local_cluster, setting
 from fragmenta.training.loop import Job, Result, Start, Watcher, run_job
 from fragmenta.training.metrics import MetricsLog
+from fragmenta.training.periodic import EvaluationOptions, PeriodicEvaluation
 from fragmenta.training.pictures.curve import draw_curve
 from fragmenta.training.run_directory import RunDirectory
 from fragmenta.training.runs import (
@@ -39,9 +40,6 @@ from fragmenta.training.seeds import Seeds, many_seeds, write_seeds
 from fragmenta.training.sinks import check_sinks
 from fragmenta.training.state import from_arrays
 from fragmenta.training.stopping import Stop, stopped_by_signals
-
-CHECKPOINTS = "checkpoints"
-"""The folder of a run directory that has them."""
 
 
 def train(
@@ -61,6 +59,7 @@ def train(
     sinks: Sequence[str] = ("tensorboard",),
     seeds: int = 1,
     timeline: bool = False,
+    evaluation: EvaluationOptions | None = None,
 ) -> Result:
     """Train, and return the parameters, the state, the metrics and a summary.
 
@@ -70,16 +69,17 @@ def train(
     waits for another. With `run_dir`, the run is saved as it goes, Ctrl-C ends it so that `resume` goes on, and metrics
     go there and to the `sinks`: tensorboard, wandb, mlflow. `seeds` trains so many seeds, from `seed` on, as one
     program; parameters and state then have the seeds first. `timeline` records some iterations and leaves
-    `trace.pftrace` and `timings.json`.
+    `trace.pftrace` and `timings.json`. `evaluation` says when to evaluate meanwhile, which changes no result.
     """
     if total_steps is not None:
         algorithm = dataclasses.replace(algorithm, total_steps=total_steps)
     environment = make(env, env_options)
     named = describe_environment(env, environment, env_options)
-    saving = save_options or SaveOptions()
-    settings = _Settings(engine, seed, seeds, merge, deadline, saving, tuple(sinks), timeline)
-    if timeline and run_dir is None:
-        raise ConfigError("timeline is True, but there is nowhere to write it: give a run_dir")
+    saving, evaluating = save_options or SaveOptions(), evaluation or EvaluationOptions()
+    settings = _Settings(engine, seed, seeds, merge, deadline, saving, tuple(sinks), evaluating, timeline)
+    if run_dir is None and (timeline or evaluating.eval_every):
+        what = "timeline" if timeline else "evaluation"
+        raise ConfigError(f"there is nowhere to write what {what} asks for: give a run_dir")
     plan, cluster = _plan(algorithm, environment, policy, cluster, settings)
     directory = RunDirectory(Path(run_dir)) if run_dir is not None else None
     return _start(algorithm, environment, named, plan, cluster, settings, directory, watcher, None)
@@ -117,6 +117,7 @@ def resume(
         config["deadline"],
         SaveOptions(**config["saving"]),
         tuple(config["sinks"]),
+        EvaluationOptions(**config["evaluation"]),
     )
     named = config["env"], config["env_options"]
     plan, cluster = _plan(resumed, run.env, policy or config["policy"], cluster, settings)
@@ -133,6 +134,7 @@ class _Settings:
     deadline: float
     saving: SaveOptions
     sinks: tuple[str, ...]
+    evaluation: EvaluationOptions
     timeline: bool = False
 
 
@@ -146,6 +148,10 @@ def _plan(
     """What runs where; ConfigError for whatever cannot."""
     _validate(algorithm, env, settings.engine, settings.deadline)
     settings.saving.check()
+    settings.evaluation.check()
+    if settings.seeds != 1 and settings.evaluation.eval_every:
+        asked = f"eval_every is {settings.evaluation.eval_every}, but {settings.seeds} seeds are trained at once"
+        raise ConfigError(f"{asked}: leave one of the two out")
     check_sinks(settings.sinks)
     keep_compiled_programs()
     cluster = cluster or local_cluster(replicas=0)
@@ -198,6 +204,7 @@ def _start(
         "deadline": settings.deadline,
         "saving": dataclasses.asdict(settings.saving),
         "sinks": settings.sinks,
+        "evaluation": dataclasses.asdict(settings.evaluation),
         "env_options": named[1],
         "version": fragmenta.__version__,
         "schema": SCHEMA,
@@ -207,16 +214,19 @@ def _start(
     if settings.seeds != 1:
         trained = many_seeds(algorithm, plan.policy, settings.seed, settings.seeds)
     with contextlib.ExitStack() as ending:
-        stop, saver, metrics = Stop(), None, None
+        stop, saver, metrics, evaluation = Stop(), None, None, None
         if directory:
             directory.write_json("config.json", config)
             directory.write_text("graph.mmd", to_mermaid(plan))
             stop = ending.enter_context(stopped_by_signals())
             metrics = ending.enter_context(MetricsLog(directory.path, settings.sinks, config))
             saver = ending.enter_context(Saver(directory.path / CHECKPOINTS, settings.saving, metrics.flush))
+            if settings.evaluation.eval_every:
+                evaluation = PeriodicEvaluation(directory.path, settings.evaluation, trained, env, settings.seed)
+                ending.enter_context(evaluation)
         ending.enter_context(env.opened(parts))
         how = settings.deadline, started, settings.timeline
-        job = Job(trained, env, plan, identity, *how, directory, metrics, saver, watcher, stop)
+        job = Job(trained, env, plan, identity, *how, directory, metrics, saver, evaluation, watcher, stop)
         begin = _begin(trained, env, settings.seed, directory, checkpoint)
         result = run_job(job, begin)
     if directory:

@@ -33,9 +33,9 @@ def curve_figure(run: RunFiles) -> "Figure":
     top.plot(recent.steps, recent.values, one, color=COLOURS[0], linewidth=2, label=f"latest {WINDOW} episodes")
     if run.evaluations:
         steps = [e["steps"] for e in run.evaluations]
-        means = [e["mean"] for e in run.evaluations]
-        below = [max(0.0, e["mean"] - e.get("low", e["mean"])) for e in run.evaluations]
-        above = [max(0.0, e.get("high", e["mean"]) - e["mean"]) for e in run.evaluations]
+        means = [e["return_mean"] for e in run.evaluations]
+        below = [max(0.0, e["return_mean"] - e.get("return_low", e["return_mean"])) for e in run.evaluations]
+        above = [max(0.0, e.get("return_high", e["return_mean"]) - e["return_mean"]) for e in run.evaluations]
         style = {"fmt": "o", "color": COLOURS[1], "markersize": 4, "capsize": 2, "linewidth": 1}
         top.errorbar(steps, means, yerr=[below, above], label="evaluation", **style)
     if len(recent.steps):

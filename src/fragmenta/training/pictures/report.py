@@ -87,14 +87,14 @@ def _learning(run: RunFiles) -> str:
         Line(f"latest {WINDOW} episodes", "main", recent_returns(run)),
     ]
     if run.evaluations:
-        means = np.asarray([e["mean"] for e in run.evaluations], float)
+        means = np.asarray([e["return_mean"] for e in run.evaluations], float)
         lines.append(
             Line(
                 "evaluation",
                 "eval",
                 Series(np.asarray([e["steps"] for e in run.evaluations], float), means),
-                low=np.asarray([e.get("low", e["mean"]) for e in run.evaluations], float),
-                high=np.asarray([e.get("high", e["mean"]) for e in run.evaluations], float),
+                low=np.asarray([e.get("return_low", e["return_mean"]) for e in run.evaluations], float),
+                high=np.asarray([e.get("return_high", e["return_mean"]) for e in run.evaluations], float),
             )
         )
     return _section("Learning curve", chart("return", lines, last, "large") + _speed_chart(run, last))
@@ -148,8 +148,10 @@ def _evaluations(run: RunFiles) -> str:
     rows = [
         (
             f"{e['steps']:,}",
-            f"{e['mean']:,.1f}",
-            f"{e['low']:,.1f} to {e['high']:,.1f}" if is_number(e.get("low")) and is_number(e.get("high")) else "-",
+            f"{e['return_mean']:,.1f}",
+            f"{e['return_low']:,.1f} to {e['return_high']:,.1f}"
+            if is_number(e.get("return_low")) and is_number(e.get("return_high"))
+            else "-",
             str(e.get("episodes", "-")),
             {True: "deterministic", False: "sampled"}.get(e.get("deterministic", ""), "-"),
             f"{e['length_mean']:,.1f}" if is_number(e.get("length_mean")) else "-",
