@@ -6,6 +6,7 @@ from pathlib import Path
 import tyro
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from fragmenta.cli.arguments import read_flags
 from fragmenta.errors import ConfigError
@@ -77,7 +78,7 @@ def _table(env: str, groups: list[Group], target: float) -> Table:
         final = group.final
         interval = "-" if final.low is None or final.high is None else f"{final.low[0]:,.1f} to {final.high[0]:,.1f}"
         table.add_row(
-            group.label,
+            Text(group.label),
             str(len(group.runs)),
             f"{final.middle[0]:,.1f}",
             interval,

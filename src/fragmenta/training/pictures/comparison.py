@@ -138,7 +138,9 @@ def _differing(mine: dict[str, Any], all_of_them: list[dict[str, Any]]) -> list[
 
 
 def _text(value: Any) -> str:
-    return "x".join(map(str, value)) if isinstance(value, list) else str(value)
+    if isinstance(value, list):
+        return ("x" if all(isinstance(part, int) for part in value) else "+").join(map(str, value)) or "none"
+    return str(value)
 
 
 def _group(label: str, runs: list[RunFiles]) -> Group:

@@ -7,7 +7,7 @@ from html import escape
 
 WIDTH, BOX, LINE, GAP = 360, 264, 17, 30
 """Of the drawing: its width, that of a box, the height of a line of text, and the least space between boxes."""
-LANE = 46
+LANE = 62
 """How much wider the drawing gets on either side for each arrow that passes a box."""
 
 

@@ -102,7 +102,10 @@ def _learning(run: RunFiles) -> str:
 
 def _speed_chart(run: RunFiles, last: float) -> str:
     rate = speed(run)
-    return chart("steps per second", [Line("steps/s", "speed", rate)], last, from_zero=True) if len(rate.steps) else ""
+    if not len(rate.steps):
+        return ""
+    stairs = Series(np.repeat(rate.steps, 2)[:-1], np.repeat(rate.values, 2)[1:])
+    return chart("steps per second", [Line("steps/s", "speed", stairs)], last, from_zero=True)
 
 
 def _metrics(run: RunFiles) -> str:

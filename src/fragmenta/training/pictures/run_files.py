@@ -70,6 +70,7 @@ def read_run_files(path: str | Path) -> RunFiles:
     if not records:
         raise ConfigError(f"metrics.jsonl of run '{path}' is empty: wait for its first iteration, or train again")
     evaluations = _read_lines(path / "evaluations.jsonl") if (path / "evaluations.jsonl").exists() else []
+    evaluations = [evaluation for evaluation in evaluations if is_number(evaluation.get("mean"))]
     graph = path / "graph.mmd"
     return RunFiles(
         path=path,
