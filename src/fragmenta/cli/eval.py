@@ -42,7 +42,7 @@ def run(arguments: list[str]) -> int:
             opened.algorithm, opened.env, params, options.episodes, options.seed, deterministic, options.max_steps
         )
         seconds = round(time.monotonic() - started, 3)
-        records.append({"iteration": None, "steps": opened.steps(), **found.as_record(), "params_sha256": fingerprint, "seconds": seconds})
+        records.append({"steps": opened.steps(), **found.as_record(), "params_sha256": fingerprint, "seconds": seconds})
         if not options.json:
             print(_line(found), flush=True)
     try:

@@ -70,7 +70,7 @@ def read_run_files(path: str | Path) -> RunFiles:
     if not records:
         raise ConfigError(f"metrics.jsonl of run '{path}' is empty: wait for its first iteration, or train again")
     evaluations = _read_lines(path / "evaluations.jsonl") if (path / "evaluations.jsonl").exists() else []
-    evaluations = [evaluation for evaluation in evaluations if is_number(evaluation.get("mean"))]
+    evaluations = [evaluation for evaluation in evaluations if is_number(evaluation.get("return_mean"))]
     graph = path / "graph.mmd"
     return RunFiles(
         path=path,
@@ -156,16 +156,16 @@ def _read_json(path: Path) -> Any:
 
 
 def _read_lines(path: Path) -> list[dict[str, Any]]:
-    """The records of a file of JSON lines, the latest of each iteration, without a last line that is cut off."""
+    """The records of a file of JSON lines, the latest of each kind, without a last line that is cut off."""
     lines = path.read_text(errors="replace").splitlines()
-    records: dict[int, dict[str, Any]] = {}
+    records: dict[Any, dict[str, Any]] = {}
     for number, line in enumerate(lines, start=1):
         record = _parsed(line)
         if record is not None:
             # A run that was resumed from before its end has gone through some iterations twice.
-            records[record["iteration"]] = record
+            records[record["steps"], record.get("deterministic")] = record
         elif number < len(lines):
-            raise ConfigError(f"line {number} of '{path}' is not a record with iteration and steps: remove that line")
+            raise ConfigError(f"line {number} of '{path}' is not a record with steps: remove that line")
     return [records[iteration] for iteration in sorted(records)]
 
 
@@ -174,5 +174,5 @@ def _parsed(line: str) -> dict[str, Any] | None:
         record = json.loads(line)
     except ValueError:
         return None
-    is_record = isinstance(record, dict) and is_number(record.get("iteration")) and is_number(record.get("steps"))
+    is_record = isinstance(record, dict) and is_number(record.get("steps"))
     return record if is_record else None
