@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Sequence
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -76,7 +77,9 @@ def _forward(layers: Layers, x: jax.Array, compute: str) -> jax.Array:
     widths = (x.shape[-1], *(bias.shape[0] for _, bias in layers))
     plain = functools.partial(_layer_by_layer, compute=compute)
     rows = x.reshape(-1, widths[0])
-    if rows.shape[0] >= KERNEL_ROWS and fits(rows.shape[0], widths):
+    count: Any = rows.shape[0]
+    # An exported policy leaves the number of rows open; then there is no integer here.
+    if isinstance(count, int) and count >= KERNEL_ROWS and fits(count, widths):
         fused = functools.partial(mlp, compute=compute, interpret=False)
         outputs = jax.lax.platform_dependent(layers, rows, cuda=fused, default=plain)
     else:

@@ -14,6 +14,7 @@ COMMANDS = {
     "play": "record the policy of a run as a GIF",
     "compare": "compare runs: a table, and a picture with intervals over seeds",
     "report": "write a page about a run: curves, losses, graph, settings",
+    "export": "write the policy of a run as files that need no Fragmenta",
     "graph": "show the fragmented dataflow graph under a policy",
     "trace": "see where the time of a run goes: a timeline of its fragments, and a table",
     "check-env": "see whether an environment is sound, how fast it is, and which policies can host it",

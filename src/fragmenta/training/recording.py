@@ -106,7 +106,7 @@ def _ffmpeg() -> Any:
     try:
         import imageio_ffmpeg  # pyright: ignore[reportMissingImports]
     except ImportError:
-        raise ConfigError("MP4 needs imageio-ffmpeg: pip install imageio-ffmpeg, or choose a .gif") from None
+        raise ConfigError("MP4 needs imageio-ffmpeg: pip install 'fragmenta[mp4]', or choose a .gif") from None
     return imageio_ffmpeg
 
 

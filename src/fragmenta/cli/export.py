@@ -1,0 +1,30 @@
+"""`fragmenta export`: the policy of a run as files that need no Fragmenta."""
+
+import dataclasses
+from pathlib import Path
+
+from fragmenta.cli.arguments import read_options
+from fragmenta.training.export import export
+from fragmenta.training.runs import open_run
+
+
+@dataclasses.dataclass(frozen=True)
+class ExportOptions:
+    """Where to."""
+
+    out: Path | None = None
+    """The directory to write to. Default: export in the run directory."""
+
+
+def run(arguments: list[str]) -> int:
+    """Write the files, print their names and how to call them."""
+    path, options = read_options("export", "RUN", ExportOptions, arguments)
+    opened = open_run(path)
+    out = options.out or opened.path / "export"
+    described = export(opened, out)
+    for name in ("policy.json", *described["sha256"]):
+        print(f"{(out / name).stat().st_size:>12,} bytes  {out / name}")
+    takes, gives = (", ".join(described[side]) for side in ("inputs", "outputs"))
+    print(f"\npolicy.jaxexport takes {takes} and gives {gives}, with only JAX and flatbuffers:\n")
+    print("\n".join(f"  {line}" for line in described["example"].splitlines()))
+    return 0

@@ -1,0 +1,104 @@
+"""`eval`, `play` and `export` on the directory of a run, as a user meets them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fragmenta.cli.main import main
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One run on CartPole, one on an environment without a picture."""
+    path = tmp_path_factory.mktemp("runs")
+    for env, name in (("CartPole-v1", "run"), ("ProbeConstant", "probe")):
+        flags = ["--num-envs", "4", "--horizon", "8", "--minibatches", "2", "--hidden", "8", "--total-steps", "64"]
+        assert main(["train", "ppo", env, *flags, "--run-dir", str(path / name)]) == 0
+    (path / "folder").mkdir()
+    (path / "file").write_text("")
+    return path
+
+
+def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    capsys.readouterr()
+    assert main(list(arguments)) == 0
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["eval"], "usage: fragmenta eval RUN"),
+        (["eval", "nowhere"], "there is no run directory 'nowhere'"),
+        (["eval", "folder"], "'folder' has no config.json: it is not a run directory"),
+        (["eval", "run", "--episodes", "0"], "episodes is 0: it must be at least 1"),
+        (["eval", "run", "--episodes", "many"], "invalid literal for int() with base 10: 'many'"),
+        (["eval", "run", "--seed", "-3"], "seed is -3"),
+        (["eval", "run", "--episode", "3"], "unknown flag '--episode': did you mean --episodes?"),
+        (["play", "nowhere"], "there is no run directory 'nowhere'"),
+        (["play", "run", "--out", "film.png"], "out is 'film.png': choose a name that ends in .gif or .mp4"),
+        (["play", "run", "--out", "no/film.gif"], "there is no directory 'no'"),
+        (["play", "run", "--episodes", "0"], "episodes is 0"),
+        (["play", "run", "--max-steps", "0"], "max_steps is 0"),
+        (["play", "probe"], "there is no picture of ProbeConstant"),
+        (["export", "nowhere"], "there is no run directory 'nowhere'"),
+        (["export", "run", "--to", "there"], "unknown flag '--to'"),
+    ],
+)
+def test_mistakes_get_one_line(
+    arguments: list[str], says: str, runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
+) -> None:
+    monkeypatch.chdir(runs)
+    before = sorted(runs.rglob("*"))
+    capsys.readouterr()
+    assert main(arguments) == 2
+    error = capsys.readouterr().err
+    assert says in error
+    assert error.count("\n") == 1
+    assert error.startswith("fragmenta: ")
+    assert sorted(runs.rglob("*")) == before, "a mistake leaves nothing behind"
+
+
+def test_eval_prints_both_ways_of_acting_and_keeps_them(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = runs / "run"
+    text = printed(capsys, "eval", str(run), "--episodes", "8", "--seed", "2")
+    assert "ppo on CartPole-v1, 8 episodes, seed 2" in text
+    likeliest, drawn = text.splitlines()[1:]
+    assert likeliest.split()[:2] == ["deterministic", "return"]
+    assert drawn.split()[:2] == ["stochastic", "return"]
+    records = json.loads(printed(capsys, "eval", str(run), "--episodes", "8", "--seed", "2", "--json"))
+    assert [record["deterministic"] for record in records] == [True, False]
+    assert f"{records[0]['return_mean']:.2f}" in likeliest
+    kept = [json.loads(line) for line in (run / "evaluations.jsonl").read_text().splitlines()]
+    assert kept[2:] == records
+    summary = json.loads((run / "summary.json").read_text())
+    for first, again in zip(kept[:2], kept[2:], strict=True):
+        assert {**first, "seconds": 0} == {**again, "seconds": 0}
+        assert first["params_sha256"] == summary["params_sha256"]
+        assert first["return_low"] <= first["return_mean"] <= first["return_high"]
+
+
+def test_play_writes_into_the_run_directory(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(capsys, "play", str(runs / "run"), "--episodes", "2")
+    assert text.startswith("episode 1: return ")
+    assert f"wrote {runs / 'run' / 'play.gif'}: " in text
+    assert (runs / "run" / "play.gif").read_bytes().startswith(b"GIF89a")
+
+
+def test_mp4_needs_ffmpeg(runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "imageio_ffmpeg", None)
+    assert main(["play", str(runs / "run"), "--out", str(runs / "film.mp4")]) == 2
+    assert "MP4 needs imageio-ffmpeg: pip install 'fragmenta[mp4]', or choose a .gif" in capsys.readouterr().err
+
+
+def test_export_says_how_to_call_what_it_wrote(runs: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    pytest.importorskip("flatbuffers")
+    text = printed(capsys, "export", str(runs / "run"), "--out", str(tmp_path / "out"))
+    assert "action = policy.call(observation)" in text
+    names = {"policy.json", "policy.safetensors", "policy.jaxexport", "policy_stochastic.jaxexport"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == names
+    (tmp_path / "file").write_text("")
+    assert main(["export", str(runs / "run"), "--out", str(tmp_path / "file")]) == 2
+    assert "cannot write to" in capsys.readouterr().err

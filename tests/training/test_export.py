@@ -1,0 +1,121 @@
+"""An exported policy acts as `decide` does, without Fragmenta."""
+
+import hashlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from fragmenta import A2C, MAPPO, PPO, Algorithm, ConfigError, EnvOptions, RecurrentPPO, Stack, make, open_run, train
+from fragmenta.envs import Environment
+from fragmenta.rl import keys_by_index
+from fragmenta.training.export import export, exported_policy
+from fragmenta.training.run_directory import named_arrays
+from fragmenta_host.spaces import assemble, leaves
+
+SMALL: dict[str, Any] = {"num_envs": 4, "horizon": 8, "hidden": (8,), "total_steps": 32}
+
+
+def some_inputs(algorithm: Algorithm, env: Environment, rows: int) -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    team = () if env.team_size is None else (env.team_size,)
+    shown = [rng.integers(2, size=(rows, *team, *s)).astype(d) for _, s, d in leaves(env.observation_space)]
+    inputs = {"observation": assemble(env.observation_space, iter(shown))}
+    if team:
+        inputs["alive"] = rng.random((rows, *team)) < 0.8
+    if isinstance(algorithm, RecurrentPPO):
+        inputs["memory"] = rng.normal(size=(rows, algorithm.memory)).astype(np.float32)
+    return inputs
+
+
+def decided(algorithm: Algorithm, env: Environment, params: Any, inputs: dict[str, Any], key: Any) -> list[Any]:
+    keys = None if key is None else keys_by_index(key, len(jax.tree.leaves(inputs["observation"])[0]))
+    seen = inputs["observation"], inputs.get("alive", ()), inputs.get("memory", ())
+    return jax.tree.leaves(jax.jit(lambda *seen: algorithm.decide(env, params, *seen, keys))(*seen))
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "env"),
+    [
+        (PPO(**SMALL, normalize_observations=True, compute="bfloat16"), make("CartPole-v1")),
+        (A2C(**SMALL), Stack(make("Pendulum-v1"), 2)),
+        (RecurrentPPO(**SMALL, memory=4), make("CartPole-v1")),
+        (MAPPO(num_envs=4, horizon=5, hidden=(8,), shared=False), make("ProbeTeam")),
+        (A2C(**SMALL), make("host_envs:Parts", EnvOptions(env_mode="serial"))),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_the_same_actions_for_any_number_of_rows(algorithm: Algorithm, env: Environment) -> None:
+    shapes = jax.eval_shape(lambda: algorithm.params(algorithm.init(env, jax.random.key(0))))
+    rng = np.random.default_rng(1)
+    params = jax.tree.map(lambda x: jnp.asarray(rng.random(x.shape), x.dtype), shapes)
+    likeliest, drawn = (exported_policy(algorithm, env, params, stochastic) for stochastic in (False, True))
+    assert set(likeliest.platforms) == {"cpu", "cuda"}
+    key = jax.random.key(5)
+    for rows in (1, 6):
+        inputs = some_inputs(algorithm, env, rows)
+        found = jax.tree.leaves(likeliest.call(*inputs.values()))
+        for a, b in zip(found, decided(algorithm, env, params, inputs, None), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+        found = jax.tree.leaves(drawn.call(*inputs.values(), jax.random.key_data(key)))
+        for a, b in zip(found, decided(algorithm, env, params, inputs, key), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+LOADS = """
+import sys, json, pathlib
+sys.modules["fragmenta"] = None  # whoever imports it fails
+import jax, jax.export, numpy as np
+folder, inputs = pathlib.Path(sys.argv[1]), np.load(sys.argv[2])
+described = json.loads((folder / "policy.json").read_text())
+given = [inputs[name] for name in described["inputs"]]
+likeliest, drawn = (
+    jax.export.deserialize(bytearray((folder / name).read_bytes()))
+    for name in ("policy.jaxexport", "policy_stochastic.jaxexport")
+)
+key = jax.random.key_data(jax.random.key(5))
+results = jax.tree.leaves((likeliest.call(*given), drawn.call(*given, key)))
+np.savez(sys.argv[3], *results)
+assert not [name for name in sys.modules if name.startswith(("fragmenta.", "flax", "optax"))]
+"""
+
+
+@pytest.mark.parametrize("algorithm", [PPO(**SMALL), RecurrentPPO(**SMALL, memory=4)])
+def test_a_process_without_fragmenta_acts_the_same(algorithm: Algorithm, tmp_path: Path) -> None:
+    pytest.importorskip("flatbuffers")
+    train(algorithm, "CartPole-v1", run_dir=tmp_path / "run")
+    run = open_run(tmp_path / "run")
+    described = export(run, tmp_path / "out")
+    for name, fingerprint in described["sha256"].items():
+        assert hashlib.sha256((tmp_path / "out" / name).read_bytes()).hexdigest() == fingerprint
+    assert described == json.loads((tmp_path / "out" / "policy.json").read_text())
+    arrays, expected = load_file(tmp_path / "out" / "policy.safetensors"), named_arrays(run.params())
+    assert arrays.keys() == expected.keys()
+    inputs = some_inputs(algorithm, run.env, 9)
+    np.savez(tmp_path / "inputs.npz", **inputs)
+    arguments = [tmp_path / "out", tmp_path / "inputs.npz", tmp_path / "results.npz"]
+    command = [sys.executable, "-c", LOADS, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    with np.load(tmp_path / "results.npz") as results:
+        found = [results[name] for name in results.files]
+    params = run.params()
+    expected = [x for key in (None, jax.random.key(5)) for x in decided(algorithm, run.env, params, inputs, key)]
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_without_flatbuffers_one_line_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train(PPO(**SMALL), "CartPole-v1", run_dir=tmp_path / "run")
+    run = open_run(tmp_path / "run")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"pip install 'fragmenta\[export\]'"):
+        export(run, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
