@@ -26,9 +26,10 @@ def runs(tmp_path_factory: Any) -> Path:
 
 def mistake(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     assert main(list(arguments)) == 2
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1
-    return error
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.count("\n") == 1
+    return output.err
 
 
 def test_a_timeline_changes_nothing(runs: Path) -> None:
@@ -89,5 +90,7 @@ def test_mistakes_get_one_line(runs: Path, tmp_path: Path, capsys: pytest.Captur
     config = json.loads((run / "config.json").read_text())
     (run / "config.json").write_text(json.dumps({**config, "devices": ["cuda:0"]}))
     assert "used cuda:0, but here is only cpu:0" in mistake(capsys, "trace", str(run))
+    (run / "config.json").write_text(json.dumps({**config, "hyper_parameters": {"no_such": 1}}))
+    assert "is not what this version writes" in mistake(capsys, "trace", str(run))
     (run / "config.json").write_text(json.dumps({**config, "algorithm": "mine"}))
     assert "trained 'mine', which is none of ppo" in mistake(capsys, "trace", str(run))

@@ -10,9 +10,9 @@ import pytest
 from fragmenta import IMPALA, PPO, Plan, make
 from fragmenta.engines import LocalEngine
 from fragmenta.graph.timings import Timings, bottleneck
-from fragmenta.training.measure import measure
 from fragmenta.training.timeline import to_perfetto
-from fragmenta.worker.timeline import Recording, Window
+from fragmenta.training.timings import measure
+from fragmenta.worker.timeline import Crossing, Iteration, Part, Recording, Span, Window
 from helpers import cpu_cluster, initial_state, planned
 from timelines import Timeline, read_timeline
 
@@ -21,9 +21,12 @@ FREE = IMPALA(num_envs=4, horizon=8, hidden=(8,))
 ITERATIONS, WINDOW = 12, (3, 8)
 
 
-def recorded(algorithm: Any, policy: str, replicas: int, env: str = "CartPole-v1") -> tuple[Plan, list[Recording]]:
+def recorded(
+    algorithm: Any, policy: str, replicas: int, env: str = "CartPole-v1", lag: int = 0
+) -> tuple[Plan, list[Recording]]:
     environment = make(env)
-    plan = planned(algorithm, environment, policy, cpu_cluster(1 + replicas, replicas), merge=False)
+    cluster = dataclasses.replace(cpu_cluster(1 + replicas, replicas), lag=lag)
+    plan = planned(algorithm, environment, policy, cluster, merge=False)
     with environment.opened(replicas if env != "CartPole-v1" else 1):
         leaves = jax.tree.leaves(initial_state(algorithm, environment))
         with LocalEngine(plan, leaves, 60.0, Window(*WINDOW)) as engine:
@@ -128,11 +131,34 @@ def test_what_is_measured_adds_up_and_survives_json() -> None:
 
 
 def test_a_recording_is_text_and_numbers() -> None:
-    """So that another process can send it."""
+    """So that another process can send it in any format, and the same timeline comes of it."""
     _, recordings = recorded(FREE, "single_learner_async", 2)
-    for recording in recordings:
-        plain = dataclasses.asdict(recording)
-        assert json.loads(json.dumps(plain)) == json.loads(json.dumps(dataclasses.asdict(recording)))
+    received = [_rebuilt(json.loads(json.dumps(dataclasses.asdict(recording)))) for recording in recordings]
+    assert received == recordings
+    assert to_perfetto(received) == to_perfetto(recordings)
+
+
+def _rebuilt(data: dict[str, Any]) -> Recording:
+    parts = [tuple(Part(*part) for part in row[Crossing._fields.index("parts")]) for row in data["crossings"]]
+    return Recording(
+        data["fragment"],
+        data["worker"],
+        tuple(Iteration(*row) for row in data["iterations"]),
+        tuple(Span(*row) for row in data["spans"]),
+        tuple(Crossing(*row)._replace(parts=p) for row, p in zip(data["crossings"], parts, strict=True)),
+    )
+
+
+def test_one_behind_pairs_what_was_sent_with_what_was_taken() -> None:
+    """With lag 1 the actor takes in an iteration what the learner sent in the one before."""
+    plan, recordings = recorded(TINY, "single_learner_coarse", 2, lag=1)
+    timeline = check(plan, recordings)
+    assert timeline.counters["parameter lag of learner"] == [1.0] * 5
+    sent = {(c.channel, c.ticket): c for r in recordings for c in r.crossings if c.sends}
+    pairs = [(sent[c.channel, c.ticket], c) for r in recordings for c in r.crossings if (c.channel, c.ticket) in sent]
+    assert all(gave.parts == took.parts for gave, took in pairs)
+    takes = [c for c in recordings[0].crossings if not c.sends]
+    assert sum((c.channel, c.ticket) in sent for c in takes) == len(takes) * 4 // 5, "the first were sent before"
 
 
 @pytest.mark.parametrize(("iterations", "window"), [(1, (0, 1)), (4, (0, 4)), (10, (2, 10)), (1000, (5, 25))])

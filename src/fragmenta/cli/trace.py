@@ -11,6 +11,7 @@ from fragmenta.cli.arguments import read_options
 from fragmenta.errors import ConfigError
 from fragmenta.graph.show import byte_text
 from fragmenta.graph.timings import Timings, WorkerTime, bottleneck, ms_text
+from fragmenta.training.retrace import read_setup, retrace
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,10 +27,9 @@ def run(arguments: list[str]) -> int:
     name, options = read_options("trace", "RUN", TraceOptions, arguments)
     if options.iterations < 1:
         raise ConfigError(f"iterations is {options.iterations}: it must be at least 1")
-    from fragmenta.training.retrace import retrace
-
+    setup = read_setup(Path(name))
     print(f"compiling '{name}' again to record {options.iterations} iterations ...", flush=True)
-    timings = retrace(Path(name), options.iterations)
+    timings = retrace(Path(name), setup, options.iterations)
     Console(width=None if sys.stdout.isatty() else 120).print(times_table(timings))
     print(bottleneck(timings))
     print(how_to_look(Path(name)))

@@ -169,6 +169,8 @@ class RecordedChannel:
     def __init__(self, channel: Channel, recorder: Recorder, interface: Interface, between: str) -> None:
         self._channel, self._recorder, self._interface, self._between = channel, recorder, interface, between
         self._number = 0
+        self._parts: tuple[Part, ...] = ()
+        """All that goes through a channel has one shape, which is looked up once: that takes longer than all else."""
 
     def send(self, value: Any, timeout: float) -> None:
         """Hand over a value."""
@@ -197,16 +199,16 @@ class RecordedChannel:
         notes = self._recorder.notes
         if notes is not None:
             now = time.monotonic()
-            notes.append((self, began, now, self._number, value.shape, value.nbytes, self._channel.fill()))
+            self._parts = self._parts or (_part(self._interface, value),)
+            notes.append((self, began, now, self._number, self._channel.fill()))
 
-    def crossing(self, begin: int, end: int, number: int, shape: tuple[int, ...], size: int, fill: float) -> Crossing:
+    def crossing(self, begin: int, end: int, number: int, fill: float) -> Crossing:
         """A note in plain words."""
         interface = self._interface
         sends = interface.producer == self._recorder.fragment
         channel = f"{self._between} {interface.value.id}"
-        part = _part(interface, shape, size)
         peer = interface.consumer if sends else interface.producer
-        return Crossing(begin, end, sends, peer, self._between, channel, str(number), (part,), fill)
+        return Crossing(begin, end, sends, peer, self._between, channel, str(number), self._parts, fill)
 
 
 class RecordedMailbox:
@@ -215,6 +217,7 @@ class RecordedMailbox:
     def __init__(self, box: Mailbox, recorder: Recorder, interfaces: Sequence[Interface]) -> None:
         self._box, self._recorder = box, recorder
         self._interfaces = {interface.key: interface for interface in interfaces}
+        self._parts: tuple[Part, ...] = ()
 
     def post(self, bundle: Bundle, timeout: float) -> None:
         """Leave a bundle."""
@@ -245,19 +248,19 @@ class RecordedMailbox:
         notes = self._recorder.notes
         if notes is not None:
             now = time.monotonic()
-            sizes = [(key, value.shape, value.nbytes) for key, value in bundle.values.items()]
-            notes.append((self, began, now, bundle.replica, bundle.iteration, sizes, self._box.fill()))
+            if not self._parts:
+                self._parts = tuple(_part(self._interfaces[key], value) for key, value in bundle.values.items())
+            notes.append((self, began, now, bundle.replica, bundle.iteration, self._box.fill()))
 
-    def crossing(self, begin: int, end: int, replica: int, iteration: int, sizes: list[Any], fill: float) -> Crossing:
+    def crossing(self, begin: int, end: int, replica: int, iteration: int, fill: float) -> Crossing:
         """A note in plain words."""
-        parts = tuple(_part(self._interfaces[key], shape, size) for key, shape, size in sizes)
         interface = next(iter(self._interfaces.values()))
         sends = interface.producer == self._recorder.fragment
         between = f"{interface.producer} -> {interface.consumer}"
         peer = interface.consumer if sends else interface.producer
-        return Crossing(begin, end, sends, peer, between, between, f"{replica}.{iteration}", parts, fill)
+        return Crossing(begin, end, sends, peer, between, between, f"{replica}.{iteration}", self._parts, fill)
 
 
-def _part(interface: Interface, shape: tuple[int, ...], size: int) -> Part:
-    shown = str(dataclasses.replace(interface.value, shape=tuple(shape)))
-    return Part(interface.value.id, interface.name or shown, shown, size)
+def _part(interface: Interface, value: Any) -> Part:
+    shown = str(dataclasses.replace(interface.value, shape=tuple(value.shape)))
+    return Part(interface.value.id, interface.name or shown, shown, value.nbytes)
