@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TracePacket, TrackEvent
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,6 +32,7 @@ def read_timeline(content: bytes) -> Timeline:
     """The timeline; fails where a slice ends that did not begin, or is left open, or time goes backwards."""
     trace = Trace()
     trace.ParseFromString(content)
+    assert trace.packet[0].sequence_flags == TracePacket.SEQ_INCREMENTAL_STATE_CLEARED
     found = Timeline({}, {}, {}, {}, {}, {})
     names: dict[int, str] = {}
     stacks: dict[int, list[Any]] = {}

@@ -29,6 +29,7 @@ class _Event(NamedTuple):
 
 def to_perfetto(recordings: Sequence[Recording]) -> bytes:
     """The whole timeline, as the file that ui.perfetto.dev opens."""
+    from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
     from perfetto.trace_builder.proto_builder import TraceProtoBuilder
 
     builder = TraceProtoBuilder()
@@ -37,6 +38,8 @@ def to_perfetto(recordings: Sequence[Recording]) -> bytes:
     for name, number in processes.items():
         process = _describe(builder, number).process
         process.pid, process.process_name = number, name
+    # Readers may skip the events of a sequence that does not say that it starts here.
+    builder.trace.packet[0].sequence_flags = TracePacket.SEQ_INCREMENTAL_STATE_CLEARED
     arrows = _arrows(recordings)
     tracks = []
     for i, recording in enumerate(recordings):
