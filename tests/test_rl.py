@@ -95,19 +95,30 @@ def test_explained_variance_by_its_definition() -> None:
     value, noise = (draw.normal(size=(TIME, ENVS)).astype(np.float32) for _ in range(2))
     target = 50.0 + value + 0.5 * noise
     expected = 1 - np.var(target - value) / np.var(target)
-    np.testing.assert_allclose(explained_variance(value_fit(value, jnp.asarray(target))), expected, rtol=3e-4)
+    np.testing.assert_allclose(explained_variance(value_fit(jnp.asarray(target), target - value)), expected, rtol=3e-4)
     counts = draw.random((TIME, ENVS)) < 0.5
     expected = 1 - np.var((target - value)[counts]) / np.var(target[counts])
     # What does not count may be anything.
     spoilt = jnp.asarray(np.where(counts, target, np.nan))
-    np.testing.assert_allclose(explained_variance(value_fit(value, spoilt, jnp.asarray(counts))), expected, rtol=3e-4)
+    np.testing.assert_allclose(
+        explained_variance(value_fit(spoilt, spoilt - value, jnp.asarray(counts))), expected, rtol=3e-4
+    )
 
 
 @pytest.mark.parametrize("target", [0.0, 100.0])
 def test_no_variance_to_explain(target: float) -> None:
     draw = np.random.default_rng(0)
     constant = jnp.full((TIME, ENVS), target)
-    fit = value_fit(jnp.asarray(draw.normal(size=(TIME, ENVS)), jnp.float32), constant)
-    assert explained_variance(fit) == 0.0
-    nobody = value_fit(jnp.ones(4), jnp.arange(4.0), jnp.zeros(4, bool))
+    assert explained_variance(value_fit(constant, jnp.asarray(draw.normal(size=(TIME, ENVS)), jnp.float32))) == 0.0
+    nobody = value_fit(jnp.arange(4.0), jnp.ones(4), jnp.zeros(4, bool))
     assert explained_variance(nobody) == 0.0
+
+
+def test_explained_variance_adds_up_over_parts() -> None:
+    draw = np.random.default_rng(0)
+    target, error = (jnp.asarray(draw.normal(size=(TIME, ENVS)), jnp.float32) for _ in range(2))
+    counts = jnp.asarray(draw.random((TIME, ENVS)) < 0.7)
+    whole = explained_variance(value_fit(target, error, counts))
+    parts = [value_fit(*(x[low : low + 3] for x in (target, error, counts))) for low in range(0, TIME, 3)]
+    joined = jax.tree.map(lambda *x: jnp.mean(jnp.stack(x)), *parts)
+    np.testing.assert_allclose(explained_variance(joined), whole, rtol=1e-5)

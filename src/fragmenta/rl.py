@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from fragmenta.envs import Transition
-from fragmenta.stage import all_mean, row_wise
+from fragmenta.stage import row_wise
 
 
 class Categorical(NamedTuple):
@@ -144,53 +144,54 @@ def v_trace(
     return value + error, advantage
 
 
+class Spread(NamedTuple):
+    """A mean, its square, and the variance around it, all times a weight."""
+
+    mean: jax.Array
+    square: jax.Array
+    variance: jax.Array
+
+
 class ValueFit(NamedTuple):
-    """How values fit their targets: means and variances over the steps that count, and what share of all these are."""
+    """How values fit their targets over some steps: numbers of which the means over minibatches and over replicas say
+    how they fit over all of them. `weight` is what share of the steps counts."""
 
     weight: jax.Array
-    target_mean: jax.Array
-    target_variance: jax.Array
-    error_mean: jax.Array
-    error_variance: jax.Array
+    target: Spread
+    error: Spread
 
 
-def value_fit(value: jax.Array, target: jax.Array, counts: jax.Array | None = None) -> ValueFit:
-    """How values fit their targets over the steps that count; all of them by default."""
+def value_fit(target: jax.Array, error: jax.Array, counts: jax.Array | None = None) -> ValueFit:
+    """How values fit their targets, by the targets and what the values miss them by, over the steps that count; all
+    of them by default."""
     weights = jnp.ones_like(target) if counts is None else counts.astype(target.dtype)
     weight = jnp.mean(weights)
 
-    def mean(x: jax.Array) -> jax.Array:
-        return jnp.mean(jnp.where(weights > 0, x, 0.0)) / jnp.maximum(weight, 1e-8)
+    def weighted(x: jax.Array) -> jax.Array:
+        return jnp.mean(jnp.where(weights > 0, x, 0.0))
 
-    target_mean, error_mean = mean(target), mean(target - value)
-    variances = mean((target - target_mean) ** 2), mean((target - value - error_mean) ** 2)
-    return ValueFit(weight, target_mean, variances[0], error_mean, variances[1])
+    def spread(x: jax.Array) -> Spread:
+        mean = weighted(x) / jnp.maximum(weight, 1e-8)
+        return Spread(weight * mean, weight * mean**2, weighted((x - mean) ** 2))
+
+    return ValueFit(weight, spread(target), spread(error))
 
 
 def explained_variance(fit: ValueFit) -> jax.Array:
-    """The share of the targets' variance that the values explain, over all replicas: 1 is perfect, 0 is no better
-    than a constant. It is 0 where targets hardly vary: by less than three thousandths of their size."""
-    # Variances do not add up over replicas, these means do.
-    sums = all_mean(
-        {
-            "weight": fit.weight,
-            "target": fit.weight * fit.target_mean,
-            "target_square": fit.weight * fit.target_mean**2,
-            "target_variance": fit.weight * fit.target_variance,
-            "error": fit.weight * fit.error_mean,
-            "error_square": fit.weight * fit.error_mean**2,
-            "error_variance": fit.weight * fit.error_variance,
-        }
-    )
-    weight = jnp.maximum(sums["weight"], 1e-8)
+    """The share of the targets' variance that the values explain: 1 is perfect, 0 is no better than a constant.
 
-    def variance(name: str) -> tuple[jax.Array, jax.Array]:
-        mean, square = sums[name] / weight, sums[f"{name}_square"] / weight
-        return sums[f"{name}_variance"] / weight + jnp.maximum(square - mean**2, 0.0), square
+    It is 0 where targets hardly vary: by less than three thousandths of their size.
+    """
+    weight = jnp.maximum(fit.weight, 1e-8)
 
-    (wanted, square), (missed, _) = variance("target"), variance("error")
+    def variance(spread: Spread) -> jax.Array:
+        """That within minibatches and replicas, and that between them."""
+        between = spread.square / weight - (spread.mean / weight) ** 2
+        return spread.variance / weight + jnp.maximum(between, 0.0)
+
+    wanted, missed = variance(fit.target), variance(fit.error)
     # Below that, what replicas differ by is rounding.
-    varies = wanted > 1e-5 * square
+    varies = wanted > 1e-5 * fit.target.square / weight
     return jnp.where(varies, 1.0 - missed / jnp.where(varies, wanted, 1.0), 0.0)
 
 

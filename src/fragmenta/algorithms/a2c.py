@@ -33,9 +33,9 @@ class A2C(ActorCritic):
     @stage
     def learn(self, env: Environment, learner: Learner, trajectory: Transition) -> tuple[Learner, dict[str, jax.Array]]:
         """Improve policy and value on one iteration's steps."""
-        gradients, (losses, fit) = self.gradient(env, learner.params, trajectory)
-        losses = {**all_mean(losses), "explained_variance": explained_variance(fit)}
-        return self.apply(learner, all_mean(gradients)), losses
+        gradients, found = self.gradient(env, learner.params, trajectory)
+        losses, fit = all_mean(found)
+        return self.apply(learner, all_mean(gradients)), {**losses, "explained_variance": explained_variance(fit)}
 
     @stage
     def gradient(self, env: Environment, params: Any, trajectory: Transition) -> tuple[Any, tuple[Any, ValueFit]]:
@@ -59,4 +59,4 @@ class A2C(ActorCritic):
             return policy_loss + self.value_cost * value_loss - self.entropy_cost * entropy, losses
 
         gradients, losses = jax.grad(loss, has_aux=True)(params)
-        return gradients, (losses, value_fit(value, target))
+        return gradients, (losses, value_fit(target, target - value))

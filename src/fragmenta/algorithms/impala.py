@@ -39,9 +39,9 @@ class IMPALA(ActorCritic):
         self, env: Environment, learner: Learner, trajectory: Transition, log_prob: jax.Array
     ) -> tuple[Learner, dict[str, jax.Array]]:
         """Improve policy and value on one iteration's steps."""
-        gradients, (losses, fit) = self.gradient(env, learner.params, trajectory, log_prob)
-        losses = {**all_mean(losses), "explained_variance": explained_variance(fit)}
-        return self.apply(learner, all_mean(gradients)), losses
+        gradients, found = self.gradient(env, learner.params, trajectory, log_prob)
+        losses, fit = all_mean(found)
+        return self.apply(learner, all_mean(gradients)), {**losses, "explained_variance": explained_variance(fit)}
 
     @stage
     def gradient(
@@ -71,4 +71,4 @@ class IMPALA(ActorCritic):
             return policy_loss + self.value_cost * value_loss - self.entropy_cost * entropy, losses
 
         gradients, losses = jax.grad(loss, has_aux=True)(params)
-        return gradients, (losses, value_fit(value, target))
+        return gradients, (losses, value_fit(target, target - value))

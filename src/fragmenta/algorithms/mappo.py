@@ -14,6 +14,7 @@ from fragmenta.errors import ConfigError
 from fragmenta.nn import MLP
 from fragmenta.rl import (
     Categorical,
+    ValueFit,
     explained_variance,
     fold_each,
     generalized_advantage,
@@ -22,7 +23,7 @@ from fragmenta.rl import (
     split_each,
     value_fit,
 )
-from fragmenta.stage import all_gather, all_sum, stage
+from fragmenta.stage import all_gather, all_mean, all_sum, stage
 
 
 class State(NamedTuple):
@@ -162,24 +163,24 @@ class MAPPO(Algorithm):
         each = trajectory._replace(terminated=~next_alive, truncated=_for_each(trajectory.truncated, alive.shape))
         advantage = generalized_advantage(each, value, next_value, self.gamma, self.gae_lambda)
         samples = Sample(observation, everything, trajectory.action, log_prob, advantage, advantage + value, alive)
-        explained = explained_variance(value_fit(value, samples.target, alive))
 
-        def epoch(learner: Learner, index: jax.Array) -> tuple[Learner, dict[str, jax.Array]]:
+        def epoch(learner: Learner, index: jax.Array) -> tuple[Learner, Any]:
             return jax.lax.scan(
                 minibatch, learner, rows_of_minibatches(fold_each(keys, index), self.horizon, self.minibatches)
             )
 
-        def minibatch(learner: Learner, rows: jax.Array) -> tuple[Learner, dict[str, jax.Array]]:
+        def minibatch(learner: Learner, rows: jax.Array) -> tuple[Learner, Any]:
             batch = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[rows], samples)
-            gradients, losses = self.gradient(env, learner.params, batch)
-            return self.apply(learner, gradients), losses
+            gradients, found = self.gradient(env, learner.params, batch)
+            return self.apply(learner, gradients), found
 
-        learner, losses = jax.lax.scan(epoch, learner, jnp.arange(self.epochs))
-        return learner, {**jax.tree.map(jnp.mean, losses), "explained_variance": explained}
+        learner, found = jax.lax.scan(epoch, learner, jnp.arange(self.epochs))
+        losses, fit = jax.tree.map(jnp.mean, found)
+        return learner, {**losses, "explained_variance": explained_variance(fit)}
 
     @stage
-    def gradient(self, env: Environment, params: Any, batch: Sample) -> tuple[Any, dict[str, jax.Array]]:
-        """The gradient of the loss on one minibatch."""
+    def gradient(self, env: Environment, params: Any, batch: Sample) -> tuple[Any, tuple[Any, ValueFit]]:
+        """The gradient of the loss on one minibatch, the losses, and how the values fitted before it."""
         count = jnp.maximum(all_sum(jnp.sum(batch.alive, dtype=jnp.float32)), 1.0)
         counted = _only(batch.alive, batch.advantage)
         mean, square = jax.tree.map(lambda x: x / count, all_sum((jnp.sum(counted), jnp.sum(counted**2))))
@@ -202,7 +203,8 @@ class MAPPO(Algorithm):
 
         gradients, losses = jax.grad(loss, has_aux=True)(params)
         # With separate parameters an agent's gradient concerns nobody else.
-        return all_sum(gradients, over=None if self.shared else "envs"), all_sum(losses)
+        fit = all_mean(value_fit(batch.target, batch.advantage, batch.alive))
+        return all_sum(gradients, over=None if self.shared else "envs"), (all_sum(losses), fit)
 
     @stage
     def apply(self, learner: Learner, gradients: Any) -> Learner:

@@ -11,6 +11,7 @@ from fragmenta.algorithms.actor_critic import ActorCritic, Learner, State, clipp
 from fragmenta.envs import Environment, Transition
 from fragmenta.errors import ConfigError
 from fragmenta.rl import (
+    ValueFit,
     explained_variance,
     fold_each,
     generalized_advantage,
@@ -69,18 +70,18 @@ class PPO(ActorCritic):
     ) -> tuple[Learner, dict[str, jax.Array]]:
         """Improve policy and value on one iteration's steps, and what acting said of them."""
         samples = self.samples(env, learner.params, trajectory, acted)
-        explained = explained_variance(value_fit(samples.value, samples.advantage + samples.value))
 
-        def epoch(learner: Learner, index: jax.Array) -> tuple[Learner, dict[str, jax.Array]]:
+        def epoch(learner: Learner, index: jax.Array) -> tuple[Learner, Any]:
             return jax.lax.scan(minibatch, learner, self.minibatch_rows(fold_each(keys, index)))
 
-        def minibatch(learner: Learner, rows: jax.Array) -> tuple[Learner, dict[str, jax.Array]]:
+        def minibatch(learner: Learner, rows: jax.Array) -> tuple[Learner, Any]:
             batch = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[rows], samples)
-            gradients, losses = self.gradient(env, learner.params, batch)
-            return self.apply(learner, gradients), losses
+            gradients, found = self.gradient(env, learner.params, batch)
+            return self.apply(learner, gradients), found
 
-        learner, losses = jax.lax.scan(epoch, learner, jnp.arange(self.epochs))
-        return learner, {**jax.tree.map(jnp.mean, losses), "explained_variance": explained}
+        learner, found = jax.lax.scan(epoch, learner, jnp.arange(self.epochs))
+        losses, fit = jax.tree.map(jnp.mean, found)
+        return learner, {**losses, "explained_variance": explained_variance(fit)}
 
     def samples(self, env: Environment, params: Any, trajectory: Transition, acted: Any) -> Sample:
         """Steps with their advantages; `acted` is the log-probability of their actions."""
@@ -102,8 +103,8 @@ class PPO(ActorCritic):
         return self.encode(env, params, batch.observation)
 
     @stage
-    def gradient(self, env: Environment, params: Any, batch: Sample) -> tuple[Any, dict[str, jax.Array]]:
-        """The gradient of the loss on one minibatch."""
+    def gradient(self, env: Environment, params: Any, batch: Sample) -> tuple[Any, tuple[Any, ValueFit]]:
+        """The gradient of the loss on one minibatch, the losses, and how the values fitted before it."""
         mean, square = all_mean((jnp.mean(batch.advantage), jnp.mean(batch.advantage**2)))
         advantage = (batch.advantage - mean) / (jnp.sqrt(jnp.maximum(square - mean**2, 0.0)) + 1e-8)
 
@@ -126,7 +127,8 @@ class PPO(ActorCritic):
             return policy_loss + self.value_cost * value_loss - self.entropy_cost * entropy, losses
 
         gradients, losses = jax.grad(loss, has_aux=True)(params)
-        return all_mean(gradients), all_mean(losses)
+        fit = value_fit(batch.advantage + batch.value, batch.advantage)
+        return all_mean(gradients), all_mean((losses, fit))
 
     def optimizer(self) -> optax.GradientTransformation:
         updates = -(-self.total_steps // self.steps_per_iteration) * self.epochs * self.minibatches
