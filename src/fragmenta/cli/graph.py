@@ -16,10 +16,8 @@ from fragmenta.errors import ConfigError
 from fragmenta.graph import Plan
 from fragmenta.graph.show import show_plan, to_dot, to_mermaid
 from fragmenta.graph.timings import Timings
-from fragmenta.training.measure import read_timings
 from fragmenta.training.retrace import plan_of
 from fragmenta.training.runs import open_run
-from fragmenta.training.retrace import read_setup
 from fragmenta.training.timings import read_timings
 
 Format = Literal["text", "mermaid", "svg"]

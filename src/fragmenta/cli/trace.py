@@ -11,7 +11,8 @@ from fragmenta.cli.arguments import read_options
 from fragmenta.errors import ConfigError
 from fragmenta.graph.show import byte_text
 from fragmenta.graph.timings import Timings, WorkerTime, bottleneck, ms_text
-from fragmenta.training.retrace import read_setup, retrace
+from fragmenta.training.retrace import retrace
+from fragmenta.training.runs import open_run
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,9 +28,9 @@ def run(arguments: list[str]) -> int:
     name, options = read_options("trace", "RUN", TraceOptions, arguments)
     if options.iterations < 1:
         raise ConfigError(f"iterations is {options.iterations}: it must be at least 1")
-    setup = read_setup(Path(name))
+    opened = open_run(name)
     print(f"compiling '{name}' again to record {options.iterations} iterations ...", flush=True)
-    timings = retrace(Path(name), setup, options.iterations)
+    timings = retrace(opened, options.iterations)
     Console(width=None if sys.stdout.isatty() else 120).print(times_table(timings))
     print(bottleneck(timings))
     print(how_to_look(Path(name)))

@@ -15,7 +15,6 @@ from fragmenta.graph import Plan
 from fragmenta.training.blame import first_bad_stage, is_finite
 from fragmenta.training.checkpoints import Checkpoint
 from fragmenta.training.episodes import Tally
-from fragmenta.training.measure import keep_timeline
 from fragmenta.training.measures import Measures
 from fragmenta.training.metrics import MetricsLog
 from fragmenta.training.periodic import PeriodicEvaluation
@@ -24,6 +23,7 @@ from fragmenta.training.saving import Saver
 from fragmenta.training.seeds import Seeds, SeedTally, seed_summaries
 from fragmenta.training.state import from_arrays, to_arrays
 from fragmenta.training.stopping import NotFiniteError, Stop, StoppedError
+from fragmenta.training.timings import keep_timeline
 from fragmenta.worker.timeline import Window
 
 STRETCH_SECONDS = 1.0

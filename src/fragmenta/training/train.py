@@ -40,50 +40,6 @@ from fragmenta.training.seeds import Seeds, many_seeds, write_seeds
 from fragmenta.training.sinks import check_sinks
 from fragmenta.training.state import from_arrays
 from fragmenta.training.stopping import Stop, stopped_by_signals
-from fragmenta.training.run_directory import RunDirectory, sha256
-from fragmenta.training.timings import keep_timeline
-from fragmenta.worker.timeline import Window
-
-
-@dataclasses.dataclass(frozen=True)
-class Result:
-    """What training gives back: parameters, the whole state, one record per iteration, and the summary."""
-
-    params: Any
-    state: Any
-    metrics: list[dict[str, Any]]
-    summary: dict[str, Any]
-
-
-@dataclasses.dataclass(frozen=True)
-class Progress:
-    """How far a run is."""
-
-    iteration: int
-    iterations: int
-    steps: int
-    steps_per_second: float
-    return_mean: float | None
-    lag: int | None
-    """Versions between the parameters that acted and those that learned, where they may differ."""
-    busy: dict[str, float]
-    """Per fragment, the share of time that it computed."""
-
-
-class Watcher(Protocol):
-    """Sees a run as it goes; the terminal view is one."""
-
-    def planned(self, plan: Plan, algorithm: Algorithm, environments: str) -> None:
-        """Before anything is compiled; `environments` says in words what they are and where they run."""
-        ...
-
-    def compiled(self, seconds: float) -> None:
-        """Before the first iteration."""
-        ...
-
-    def progressed(self, progress: Progress) -> None:
-        """After every iteration."""
-        ...
 
 
 def train(
