@@ -104,7 +104,7 @@ def test_a_collective_counts_every_time_and_every_replica() -> None:
     plan = project(trace(PPO(num_envs=8, hidden=(8,)), "CartPole-v1"), "multi_learner", SIX, merge=False)
     (means, sums) = plan["learner"].collectives()
     floats = (4 * 8 + 8 + 8 * 2 + 2) + (4 * 8 + 8 + 8 * 1 + 1)  # a gradient
-    floats += 2 + 4  # the two moments of the advantages, and four losses
+    floats += 2 + 4 + 7  # the two moments of the advantages, four losses, and how the values fit
     assert (means.operator, means.reduction, means.times) == (Operator.ALL_REDUCE, "mean", 16)
     assert means.bytes_per_iteration == 2 * 16 * 4 * floats
     assert (sums.values, sums.bytes_per_iteration) == (3, 2 * 3 * 4)

@@ -34,8 +34,9 @@ class A2C(ActorCritic):
     def learn(self, env: Environment, learner: Learner, trajectory: Transition) -> tuple[Learner, dict[str, jax.Array]]:
         """Improve policy and value on one iteration's steps."""
         gradients, found = self.gradient(env, learner.params, trajectory)
+        learner = self.apply(learner, all_mean(gradients))
         losses, fit = all_mean(found)
-        return self.apply(learner, all_mean(gradients)), {**losses, "explained_variance": explained_variance(fit)}
+        return learner, {**losses, "explained_variance": explained_variance(fit)}
 
     @stage
     def gradient(self, env: Environment, params: Any, trajectory: Transition) -> tuple[Any, tuple[Any, ValueFit]]:

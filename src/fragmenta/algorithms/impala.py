@@ -40,8 +40,9 @@ class IMPALA(ActorCritic):
     ) -> tuple[Learner, dict[str, jax.Array]]:
         """Improve policy and value on one iteration's steps."""
         gradients, found = self.gradient(env, learner.params, trajectory, log_prob)
+        learner = self.apply(learner, all_mean(gradients))
         losses, fit = all_mean(found)
-        return self.apply(learner, all_mean(gradients)), {**losses, "explained_variance": explained_variance(fit)}
+        return learner, {**losses, "explained_variance": explained_variance(fit)}
 
     @stage
     def gradient(
