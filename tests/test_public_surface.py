@@ -8,9 +8,10 @@ import fragmenta
 def test_exported_names() -> None:
     assert sorted(fragmenta.__all__) == [
         "A2C", "ActorCritic", "Algorithm", "Box", "Cluster", "ConfigError", "Delivery", "Dict", "Discrete",
-        "EnvOptions", "Environment", "Fragment", "Graph", "IMPALA", "MAPPO", "MultiDiscrete", "PPO", "Plan",
-        "RecurrentPPO", "Result", "Run", "Stack", "TeamEnvironment", "Transition", "World",
-        "all_gather", "all_mean", "all_sum", "make", "open_run", "project", "stage", "sync_gradients", "trace", "train",
+        "EnvOptions", "Environment", "EvaluationOptions", "Fragment", "Graph", "IMPALA", "MAPPO",
+        "MultiDiscrete", "PPO", "Plan", "RecurrentPPO", "Result", "Run", "SaveOptions", "Stack", "TeamEnvironment", "Transition", "World",
+        "all_gather", "all_mean", "all_sum", "make", "open_run", "project",
+        "resume", "stage", "sync_gradients", "trace", "train",
     ]  # fmt: skip
     for name in fragmenta.__all__:
         assert inspect.getdoc(getattr(fragmenta, name)), f"{name} has no docstring"

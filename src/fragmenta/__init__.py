@@ -23,6 +23,7 @@ from fragmenta.graph import Delivery, Fragment, Graph, Plan
 from fragmenta.policies import Cluster
 from fragmenta.stage import all_gather, all_mean, all_sum, stage, sync_gradients
 from fragmenta.training.loop import Result
+from fragmenta.training.periodic import EvaluationOptions
 from fragmenta.training.runs import Run, open_run
 from fragmenta.training.saving import SaveOptions
 from fragmenta.training.train import resume, train
@@ -50,6 +51,7 @@ __all__ = [
     "Discrete",
     "EnvOptions",
     "Environment",
+    "EvaluationOptions",
     "Fragment",
     "Graph",
     "MultiDiscrete",

@@ -46,7 +46,7 @@ def test_trace_runs_it_again_and_says_where_time_goes(
 ) -> None:
     run = tmp_path / "run"
     shutil.copytree(runs / "plain", run)
-    before = {path.name: path.read_bytes() for path in run.iterdir()}
+    before = {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()}
     assert "has no measured times: run 'fragmenta trace" in mistake(capsys, "graph", str(run))
     assert main(["trace", str(run), "--iterations", "4"]) == 0
     text = capsys.readouterr().out
@@ -75,9 +75,9 @@ def test_graph_of_a_run_shows_what_was_measured(runs: Path, capsys: pytest.Captu
 
 @pytest.mark.parametrize("command", ["trace", "graph"])
 def test_what_is_no_run_is_refused(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "is no run directory" in mistake(capsys, command, str(tmp_path / "nowhere"))
+    assert "there is no run directory" in mistake(capsys, command, str(tmp_path / "nowhere"))
     (tmp_path / "config.json").write_text("{")
-    assert "is not JSON" in mistake(capsys, command, str(tmp_path))
+    assert "cannot read" in mistake(capsys, command, str(tmp_path))
 
 
 def test_mistakes_get_one_line(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -91,6 +91,6 @@ def test_mistakes_get_one_line(runs: Path, tmp_path: Path, capsys: pytest.Captur
     (run / "config.json").write_text(json.dumps({**config, "devices": ["cuda:0"]}))
     assert "used cuda:0, but here is only cpu:0" in mistake(capsys, "trace", str(run))
     (run / "config.json").write_text(json.dumps({**config, "hyper_parameters": {"no_such": 1}}))
-    assert "is not what this version writes" in mistake(capsys, "trace", str(run))
+    assert "does not take the run's hyper-parameters" in mistake(capsys, "trace", str(run))
     (run / "config.json").write_text(json.dumps({**config, "algorithm": "mine"}))
-    assert "trained 'mine', which is none of ppo" in mistake(capsys, "trace", str(run))
+    assert "cannot load algorithm 'mine'" in mistake(capsys, "trace", str(run))

@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from fragmenta.cli.live import Picture, clock, sparkline
-from fragmenta.training.train import Progress
+from fragmenta.training.loop import Progress
 
 RECORD = {
     "iteration": 61, "steps": 31_744, "seconds": 30.0, "episodes": 3, "return_mean": 200.0, "length_mean": 200.0,

@@ -9,7 +9,14 @@ from fragmenta.training.measures import Measures, memory
 
 
 def report(iteration: int, **changes: Any) -> Report:
-    values = {"metrics": {}, "busy": {"all": 0.5}, "lag": None, "source": None, "dropped": 0} | changes
+    values = {
+        "metrics": {},
+        "busy": {"all": 0.5},
+        "lag": None,
+        "source": None,
+        "dropped": 0,
+        "fill": {"a -> b": 0.25},
+    } | changes
     return Report(iteration, **values)
 
 
@@ -21,6 +28,7 @@ def test_speed_is_that_of_the_last_second_and_overall() -> None:
     assert round(found["steps_per_second"]) == 100
     assert round(found["steps_per_second_overall"]) == 400
     assert found["busy/all"] == 0.5
+    assert found["fill/a -> b"] == 0.25
     assert "lag" not in found
 
 

@@ -147,5 +147,5 @@ def test_parameters_that_do_not_fit(finished: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot read"):
         run.params()
     file.unlink()
-    with pytest.raises(ConfigError, match="it has not finished"):
+    with pytest.raises(ConfigError, match="has no checkpoint that is whole"):
         run.params()

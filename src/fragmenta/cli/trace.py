@@ -11,7 +11,7 @@ from fragmenta.cli.arguments import read_options
 from fragmenta.errors import ConfigError
 from fragmenta.graph.show import byte_text
 from fragmenta.graph.timings import Timings, WorkerTime, bottleneck, ms_text
-from fragmenta.training.retrace import retrace
+from fragmenta.training.retrace import plan_of, retrace
 from fragmenta.training.runs import open_run
 
 
@@ -29,8 +29,9 @@ def run(arguments: list[str]) -> int:
     if options.iterations < 1:
         raise ConfigError(f"iterations is {options.iterations}: it must be at least 1")
     opened = open_run(name)
+    plan = plan_of(opened)
     print(f"compiling '{name}' again to record {options.iterations} iterations ...", flush=True)
-    timings = retrace(opened, options.iterations)
+    timings = retrace(opened, plan, options.iterations)
     Console(width=None if sys.stdout.isatty() else 120).print(times_table(timings))
     print(bottleneck(timings))
     print(how_to_look(Path(name)))

@@ -36,7 +36,7 @@ class Measures:
             "steps_per_second_overall": round(steps / max(seconds, 1e-9), 1),
         }
         found |= {f"busy/{name}": round(share, 4) for name, share in report.busy.items()}
-        # The one place for what else an engine reports by name: as `fill/NAME`, the view and the sinks show it.
+        found |= {f"fill/{name}": round(share, 4) for name, share in report.fill.items()}
         if report.lag is not None:
             found["lag"] = report.lag
         if seconds - self._looked_at_memory >= MEMORY_EVERY:

@@ -18,10 +18,10 @@ def plan_of(run: Run) -> Plan:
     return project(trace(run.algorithm, run.env), run.config["policy"], cluster_of(run), run.config["merge"])
 
 
-def retrace(run: Run, iterations: int) -> Timings:
+def retrace(run: Run, plan: Plan, iterations: int) -> Timings:
     """Record so many iterations of a run's setup after a few to get warm, and keep the timeline in its directory."""
     keep_compiled_programs()
-    config, plan = run.config, plan_of(run)
+    config = run.config
     parts = next((p.replicas for p in plan.programs if set(p.fragment.stages) & set(plan.graph.host_stages)), 1)
     window = Window(first=min(Window.first, iterations))
     window.last = window.first + iterations
