@@ -7,7 +7,7 @@ BIN = $(VENV)/bin
 READY = $(VENV)/.ready
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: train test full lint bench bench-gpu bench-split bench-envs bench-metrics learn learn-envs atari host-soak team async soak both-jax adapters adapters-here clean
+.PHONY: train test full chaos lint bench bench-gpu bench-split bench-envs bench-metrics bench-keeping learn learn-envs atari host-soak team async soak both-jax adapters adapters-here clean
 
 train: $(READY)
 	$(BIN)/fragmenta train ppo CartPole-v1
@@ -18,6 +18,10 @@ test: lint
 # All of the suites of which `make test` runs a part.
 full: $(READY)
 	$(BIN)/pytest -m "full or not full"
+
+# Faults in full number: a thousand writers killed while they save, random configurations, every resume.
+chaos: $(READY)
+	CHAOS=1 $(BIN)/pytest -m "full or not full" tests/faults tests/training/test_resume.py
 
 lint: $(READY)
 	$(BIN)/ruff check
@@ -43,6 +47,10 @@ bench-envs: $(READY)
 # What writing metrics at every iteration costs.
 bench-metrics: $(READY)
 	$(BIN)/python benchmarks/metrics_cost.py
+
+# What checkpoints, TensorBoard and evaluation cost together.
+bench-keeping: $(READY)
+	$(BIN)/python benchmarks/keeping.py
 
 # PPO on Gymnasium's CartPole and HalfCheetah under three policies, three seeds each.
 learn-envs: $(READY)

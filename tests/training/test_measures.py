@@ -9,15 +9,8 @@ from fragmenta.training.measures import Measures, memory
 
 
 def report(iteration: int, **changes: Any) -> Report:
-    values = {
-        "metrics": {},
-        "busy": {"all": 0.5},
-        "lag": None,
-        "source": None,
-        "dropped": 0,
-        "fill": {"a -> b": 0.25},
-    } | changes
-    return Report(iteration, **values)
+    shares: dict[str, Any] = {"busy": {"all": 0.5}, "fill": {"a -> b": 0.25}}
+    return Report(iteration, **({"metrics": {}, "lag": None, "source": None, "dropped": 0} | shares | changes))
 
 
 def test_speed_is_that_of_the_last_second_and_overall() -> None:
