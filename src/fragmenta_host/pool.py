@@ -1,6 +1,7 @@
 """All environments of a run: they are started, stepped in lanes, restarted if they may be, and ended."""
 
 import dataclasses
+import math
 import os
 import sys
 import threading
@@ -175,16 +176,18 @@ class Pool:
         return f"on the host, stepped {how}{took}"
 
     def _choose(self, count: int, parts: int) -> tuple[str, int]:
-        """Mode and number of workers: processes if they save more than handing over costs, or if faults are to be
-        survived."""
-        workers = max(1, min(self.options.workers or cores(), count, MOST_PROCESSES))
+        """Mode and number of workers: as many processes as save more than handing over to one more of them costs."""
+        most = max(1, min(self.options.workers or cores(), count, MOST_PROCESSES))
         if self.spec.is_vector:
-            return "vector", workers
-        mode = self.options.mode
+            return "vector", most
+        mode, lane = self.options.mode, count / parts * self.step_seconds
+        workers = most
+        if self.options.workers is None and lane:
+            # A step of a lane takes lane / workers, and handing it over some time for each of them: least at the root.
+            workers = max(1, min(most, round(math.sqrt(lane / HAND_OVER_SECONDS))))
         if mode == "auto":
-            lane = count / parts * self.step_seconds
-            saved = lane - lane / workers
-            mode = "processes" if saved > HAND_OVER_SECONDS or self.options.restarts else "serial"
+            # In a process of its own an environment may crash and be started anew.
+            mode = "processes" if workers > 1 or self.options.restarts else "serial"
         return mode, 1 if mode == "serial" else workers
 
     def _start(self, count: int) -> Backend:

@@ -50,16 +50,14 @@ def test_known_returns_and_lengths(algorithm: Algorithm, deterministic: bool) ->
 
 
 def test_what_was_learned_shows() -> None:
-    """The probe of actions pays 1 for the right one; the one of memory only if the sign at the start is remembered."""
-    trained = train(PPO(num_envs=16, horizon=8, hidden=(16,), entropy_cost=0.0), "ProbeAction", total_steps=12_800)
-    found = evaluate(PPO(hidden=(16,)), make("ProbeAction"), trained.params, 50)
-    assert (found.mean, found.std, found.interval) == (1.0, 0.0, (1.0, 1.0))
+    """The probe of memory pays 1 only if the sign at the start is remembered."""
     recurrent = RecurrentPPO(num_envs=32, horizon=16, hidden=(16,), memory=16, learning_rate=5e-3, entropy_cost=0.0)
     trained = train(recurrent, "ProbeMemory", total_steps=40_000)
-    assert evaluate(recurrent, make("ProbeMemory"), trained.params, 50).mean == 1.0
+    found = evaluate(recurrent, make("ProbeMemory"), trained.params, 50)
+    assert (found.mean, found.std, found.interval) == (1.0, 0.0, (1.0, 1.0))
 
 
-@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("shared", [True, pytest.param(False, marks=pytest.mark.full)])
 def test_teams(shared: bool) -> None:
     """Agent i of four takes part in i + 1 steps; always right is 2.5 on average."""
     algorithm = MAPPO(num_envs=32, horizon=10, hidden=(32,), shared=shared)

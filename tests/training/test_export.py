@@ -48,7 +48,7 @@ def decided(algorithm: Algorithm, env: Environment, params: Any, inputs: dict[st
         (A2C(**SMALL), Stack(make("Pendulum-v1"), 2)),
         (RecurrentPPO(**SMALL, memory=4), make("CartPole-v1")),
         (MAPPO(num_envs=4, horizon=5, hidden=(8,), shared=False), make("ProbeTeam")),
-        (A2C(**SMALL), make("host_envs:Parts", EnvOptions(env_mode="serial"))),
+        pytest.param(A2C(**SMALL), make("host_envs:Parts", EnvOptions(env_mode="serial")), marks=pytest.mark.full),
     ],
     ids=lambda value: type(value).__name__,
 )

@@ -14,7 +14,7 @@ from fragmenta.envs import Environment
 from fragmenta.envs.render import picture_of
 from fragmenta.training.evaluation import evaluate
 from fragmenta.training.playing import Frame, play
-from fragmenta.training.recording import PAUSE_SECONDS, record
+from fragmenta.training.recording import record
 from fragmenta_host.spaces import Box
 
 SMALL: dict[str, Any] = {"num_envs": 4, "horizon": 8, "hidden": (8,)}
@@ -36,7 +36,7 @@ def frames(algorithm: Algorithm, env: Environment, **how: Any) -> list[Frame]:
         (A2C(**SMALL), make("MountainCar-v0")),
         (A2C(**SMALL), make("Acrobot-v1")),
         (MAPPO(num_envs=4, horizon=5, hidden=(8,)), make("jaxmarl:simple_tag")),
-        (A2C(**SMALL), make("gymnax:Breakout-MinAtar")),
+        pytest.param(A2C(**SMALL), make("gymnax:Breakout-MinAtar"), marks=pytest.mark.full),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -84,9 +84,8 @@ def test_what_cannot_be_drawn_is_one_line(name: str, arguments: str, says: str) 
 def test_the_film_is_written_whole(tmp_path: Path) -> None:
     algorithm, env = A2C(**SMALL), make("drawn_envs:Drawn", EnvOptions(env_mode="serial"))
     film = play(algorithm, env, untrained(algorithm, env), episodes=2)
-    recorded = record(film, tmp_path / "film.gif")
-    assert [(ending.step, ending.total) for ending in recorded.endings] == [(5, 5.0), (5, 5.0)]
-    assert recorded.pictures == 2 * (6 + round(PAUSE_SECONDS * 10))
+    endings = record(film, tmp_path / "film.gif")
+    assert [(ending.step, ending.total) for ending in endings] == [(5, 5.0), (5, 5.0)]
     assert [path.name for path in tmp_path.iterdir()] == ["film.gif"]
     with Image.open(tmp_path / "film.gif") as image:
         assert image.size == (48, 32 + 26)

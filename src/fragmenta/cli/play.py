@@ -32,9 +32,8 @@ def run(arguments: list[str]) -> int:
     check_path(out)
     keep_compiled_programs()
     film = play(opened.algorithm, opened.env, opened.params(), options.episodes, options.seed, options.max_steps)
-    recorded = record(film, out)
-    for ending in recorded.endings:
+    for ending in record(film, out):
         print(f"episode {ending.episode + 1}: return {ending.total:.1f}, {ending.step:,} steps")
     size = out.stat().st_size / 1e6
-    print(f"wrote {out}: {recorded.pictures:,} pictures at {film.per_second:.0f} per second, {size:.1f} MB")
+    print(f"wrote {out}: {film.per_second:.0f} pictures per second, {size:.1f} MB")
     return 0

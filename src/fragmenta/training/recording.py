@@ -1,6 +1,5 @@
 """Write a film to a file, with a line above every picture that says where it is from."""
 
-import dataclasses
 import functools
 import os
 from collections.abc import Iterator
@@ -19,14 +18,6 @@ PAUSE_SECONDS = 0.8
 """How long the last picture of an episode stays."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Recorded:
-    """What came onto a film: the number of pictures, and the last frame of every episode."""
-
-    pictures: int
-    endings: tuple[Frame, ...]
-
-
 def check_path(path: Path) -> None:
     """Refuse a file that cannot be written, before anything is played."""
     if path.suffix not in (".gif", ".mp4"):
@@ -38,21 +29,20 @@ def check_path(path: Path) -> None:
         _ffmpeg()
 
 
-def record(film: Film, path: Path) -> Recorded:
-    """Write the film, as a GIF or, with ffmpeg, as an MP4; whole or not at all."""
+def record(film: Film, path: Path) -> list[Frame]:
+    """Write the film, as a GIF or, with ffmpeg, as an MP4, whole or not at all; the last frame of every episode."""
     check_path(path)
-    frames: list[Frame] = []
-    count = [0]
+    endings: list[Frame] = []
     temporary = path.with_name(f".{path.stem}.part{path.suffix}")
     try:
         write = _write_gif if path.suffix == ".gif" else _write_mp4
-        write(temporary, _pictures(film, frames, count), film.per_second)
+        write(temporary, _pictures(film, endings), film.per_second)
         os.replace(temporary, path)
     except OSError as error:
         raise ConfigError(f"cannot write '{path}': {error.strerror or error}") from None
     finally:
         temporary.unlink(missing_ok=True)
-    return Recorded(count[0], tuple(frames))
+    return endings
 
 
 def captioned(frame: Frame) -> np.ndarray:
@@ -67,15 +57,14 @@ def captioned(frame: Frame) -> np.ndarray:
     return np.asarray(paper)
 
 
-def _pictures(film: Film, endings: list[Frame], count: list[int]) -> Iterator[np.ndarray]:
+def _pictures(film: Film, endings: list[Frame]) -> Iterator[np.ndarray]:
+    """What is written, one picture at a time, because all of them would fill the memory."""
     for frame in film.frames:
         picture = captioned(frame)
-        repeat = 1 + round(PAUSE_SECONDS * film.per_second) if frame.last else 1
+        yield picture
         if frame.last:
             endings.append(frame)
-        for _ in range(repeat):
-            count[0] += 1
-            yield picture
+            yield from [picture] * round(PAUSE_SECONDS * film.per_second)
 
 
 def _write_gif(path: Path, pictures: Iterator[np.ndarray], per_second: float) -> None:
