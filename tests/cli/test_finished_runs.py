@@ -94,7 +94,6 @@ def test_mp4_needs_ffmpeg(runs: Path, capsys: pytest.CaptureFixture[str], monkey
 
 
 def test_export_says_how_to_call_what_it_wrote(runs: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    pytest.importorskip("flatbuffers")
     text = printed(capsys, "export", str(runs / "run"), "--out", str(tmp_path / "out"))
     assert "action = policy.call(observation)" in text
     names = {"policy.json", "policy.safetensors", "policy.jaxexport", "policy_stochastic.jaxexport"}

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from fragmenta import A2C, MAPPO, PPO, Algorithm, ConfigError, EnvOptions, RecurrentPPO, Stack, make, open_run, train
+from fragmenta import A2C, MAPPO, PPO, Algorithm, EnvOptions, RecurrentPPO, Stack, make, open_run, train
 from fragmenta.envs import Environment
 from fragmenta.rl import keys_by_index
 from fragmenta.training.export import export, exported_policy
@@ -89,7 +89,6 @@ assert not [name for name in sys.modules if name.startswith(("fragmenta.", "flax
 
 @pytest.mark.parametrize("algorithm", [PPO(**SMALL), RecurrentPPO(**SMALL, memory=4)])
 def test_a_process_without_fragmenta_acts_the_same(algorithm: Algorithm, tmp_path: Path) -> None:
-    pytest.importorskip("flatbuffers")
     train(algorithm, "CartPole-v1", run_dir=tmp_path / "run")
     run = open_run(tmp_path / "run")
     described = export(run, tmp_path / "out")
@@ -110,12 +109,3 @@ def test_a_process_without_fragmenta_acts_the_same(algorithm: Algorithm, tmp_pat
     expected = [x for key in (None, jax.random.key(5)) for x in decided(algorithm, run.env, params, inputs, key)]
     for a, b in zip(found, expected, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
-
-
-def test_without_flatbuffers_one_line_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    train(PPO(**SMALL), "CartPole-v1", run_dir=tmp_path / "run")
-    run = open_run(tmp_path / "run")
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"pip install 'fragmenta\[export\]'"):
-        export(run, tmp_path / "out")
-    assert not (tmp_path / "out").exists()

@@ -24,11 +24,9 @@ SIDE = 320
 
 
 def pillow() -> tuple[Any, Any, Any]:
-    """Pillow's modules for pictures, for drawing and for letters; where it is missing, one line says so."""
-    try:
-        from PIL import Image, ImageDraw, ImageFont
-    except ImportError:
-        raise ConfigError("pictures need Pillow: pip install 'fragmenta[play]'") from None
+    """Pillow's modules for pictures, for drawing and for letters, which only films need."""
+    from PIL import Image, ImageDraw, ImageFont
+
     return Image, ImageDraw, ImageFont
 
 

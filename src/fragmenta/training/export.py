@@ -1,7 +1,6 @@
 """A run's policy as files that need no Fragmenta: arrays by name, functions for JAX alone, and a description."""
 
 import hashlib
-import importlib.util
 import json
 import math
 import os
@@ -33,8 +32,6 @@ policy = jax.export.deserialize(bytearray(pathlib.Path("policy.jaxexport").read_
 def export(run: Run, directory: Path) -> dict[str, Any]:
     """Write `policy.json`, `policy.safetensors`, `policy.jaxexport` (the likeliest actions) and
     `policy_stochastic.jaxexport` (drawn ones) into the directory; what `policy.json` says is returned."""
-    if importlib.util.find_spec("flatbuffers") is None:
-        raise ConfigError("JAX writes functions by flatbuffers, which is missing: pip install 'fragmenta[export]'")
     params = run.params()
     inputs = policy_inputs(run.algorithm, run.env)
     functions = {

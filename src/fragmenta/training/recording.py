@@ -24,7 +24,6 @@ def check_path(path: Path) -> None:
         raise ConfigError(f"out is '{path}': choose a name that ends in .gif or .mp4")
     if not path.parent.is_dir():
         raise ConfigError(f"out is '{path}', but there is no directory '{path.parent}': make it first")
-    pillow()
     if path.suffix == ".mp4":
         _ffmpeg()
 

@@ -76,7 +76,8 @@ def train(
     environment = make(env, env_options)
     named = describe_environment(env, environment, env_options)
     saving, evaluating = save_options or SaveOptions(), evaluation or EvaluationOptions()
-    settings = _Settings(engine, seed, seeds, merge, deadline, saving, tuple(sinks), evaluating, timeline)
+    written = tuple(sinks) if run_dir is not None else ()
+    settings = _Settings(engine, seed, seeds, merge, deadline, saving, written, evaluating, timeline)
     if run_dir is None and (timeline or evaluating.eval_every):
         what = "timeline" if timeline else "evaluation"
         raise ConfigError(f"there is nowhere to write what {what} asks for: give a run_dir")
