@@ -178,9 +178,11 @@ def test_a_process_that_is_lost_for_two_lanes_at_once_is_replaced_once() -> None
     environments = pool("exit", share=3, restarts=1, workers=1)
     environments.open(2)
     truncated: dict[int, list[list[bool]]] = {0: [], 2: []}
+    together = threading.Barrier(2)
 
     def lane(low: int) -> None:
         for _ in range(9):  # once started anew, another one ends the process in its fifth step
+            together.wait(20)
             truncated[low].append(environments.step(low, np.zeros(2, np.int32)).truncated.tolist())
 
     try:

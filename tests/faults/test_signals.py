@@ -1,7 +1,6 @@
 """A run that is interrupted, preempted or killed: what it leaves, and that it goes on from there."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -99,17 +98,21 @@ def test_two_runs_at_once_both_complete(tmp_path: Path) -> None:
 
 def test_no_wait_or_rate_depends_on_the_clock_on_the_wall() -> None:
     source = Path(__file__).parents[2] / "src"
-    named = [path for path in source.rglob("*.py") if "time.time(" in path.read_text()]
-    assert not named, "a clock that jumps would disturb these: use time.monotonic"
+    named = [path.name for path in source.rglob("*.py") if "time.time(" in path.read_text()]
+    # TensorBoard asks when it was; nothing waits for that.
+    assert named == ["sinks.py"], "a clock that jumps would disturb these: use time.monotonic"
 
 
 def test_a_full_disk_is_one_line(tmp_path: Path) -> None:
-    limit = "import resource, sys, runpy; resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000));"
-    program = f"{limit} sys.argv[0] = 'fragmenta'; runpy.run_module('fragmenta.cli.main', run_name='__main__')"
-    arguments = ["train", "ppo", "CartPole-v1", *LONG, "--run-dir", str(tmp_path / "run"), "--checkpoint-every", "2"]
-    environment = {**os.environ, "JAX_ENABLE_COMPILATION_CACHE": "false"}
-    command = [sys.executable, "-c", program, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(tmp_path)]
+    if subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("a small disk can be made by root only")
+    try:
+        flags = ["CartPole-v1", *LONG, "--checkpoint-every", "2", "--run-dir", str(tmp_path / "run")]
+        done = subprocess.run([*TRAIN, *flags], capture_output=True, text=True, timeout=120)
+    finally:
+        subprocess.run(["umount", str(tmp_path)], check=True)
     assert done.returncode == 1
-    assert "Traceback" not in done.stderr
-    assert "cannot write" in done.stderr.splitlines()[-1]
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("fragmenta: cannot write ")
+    assert line.endswith("No space left on device: the run has ended; free some space first")

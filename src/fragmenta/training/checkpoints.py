@@ -6,6 +6,7 @@ killed at any time leaves either a whole checkpoint or none. Nothing in it is ev
 """
 
 import dataclasses
+import errno
 import hashlib
 import json
 import os
@@ -21,6 +22,8 @@ from fragmenta.errors import ConfigError
 SCHEMA = 1
 CHECKPOINTS = "checkpoints"
 """The folder of a run directory that has them."""
+SPARE_BYTES = 100_000
+"""Room for what describes the arrays."""
 NAME = re.compile(r"\d{10}")
 
 
@@ -48,12 +51,15 @@ class CheckpointFolder:
         self.path, self._keep_last, self._keep_best = path, keep_last, keep_best
 
     def save(self, checkpoint: Checkpoint) -> Path:
-        """Write one; afterwards it is on the disk, and those that are no longer wanted are gone."""
+        """Write one; afterwards it is on the disk, and those that are no longer wanted are gone; OSError if not."""
         self.path.mkdir(parents=True, exist_ok=True)
         for left in self.path.glob(".*"):  # by a run that was killed
             shutil.rmtree(left, ignore_errors=True)
         name = f"{checkpoint.iteration:010d}"
         temporary, final = self.path / f".{name}", self.path / name
+        needed = SPARE_BYTES + 2 * sum(array.nbytes for array in checkpoint.arrays.values())
+        if shutil.disk_usage(self.path).free < needed:  # a write that fails halfway is reported by many, in many lines
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         temporary.mkdir()
         _write(temporary / "state", checkpoint.arrays)
         described = {n: {"shape": list(a.shape), "dtype": str(a.dtype)} for n, a in checkpoint.arrays.items()}
@@ -148,8 +154,11 @@ class CheckpointFolder:
 def _write(folder: Path, arrays: dict[str, np.ndarray]) -> None:
     with _orbax() as checkpointer:
         # Orbax refuses arrays without entries; the manifest says all there is to say of them.
-        checkpointer.save(folder.absolute(), {name: array for name, array in arrays.items() if array.size})
-        checkpointer.wait_until_finished()
+        try:
+            checkpointer.save(folder.absolute(), {name: array for name, array in arrays.items() if array.size})
+            checkpointer.wait_until_finished()
+        except ValueError as error:  # as which TensorStore reports whatever the disk does
+            raise OSError(str(error).partition("\n")[0]) from error
 
 
 def _read(folder: Path, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
