@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from fragmenta.errors import StorageError
+from fragmenta.training.background import step_back
 from fragmenta.training.sinks import SINKS, Sink, point
 
 CAPACITY = 4096
@@ -112,6 +113,7 @@ class MetricsLog:
         self._thread.join()
 
     def _write_all(self, directory: Path, names: Sequence[str], config: dict[str, Any]) -> None:
+        step_back()
         sinks: dict[str, Sink] = {}
         for name in names:
             try:

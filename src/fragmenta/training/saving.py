@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 
 from fragmenta.errors import ConfigError, StorageError
+from fragmenta.training.background import step_back
 from fragmenta.training.checkpoints import Checkpoint, CheckpointFolder
 
 SECONDS_BETWEEN = 60.0
@@ -81,6 +82,7 @@ class Saver:
         self._thread.join()
 
     def _work(self) -> None:
+        step_back()
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._waiting or self._closing)
