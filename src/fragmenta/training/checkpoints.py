@@ -2,7 +2,7 @@
 
 A folder has `state` (all arrays, in Orbax's format), `manifest.json` (their names, shapes and types in order, and size
 and checksum of every file) and `manifest.sha256`. It is written under another name, flushed to the disk and renamed, so
-that a run that is killed at any time leaves either a whole checkpoint or none. Nothing in it is ever executed: no pickle.
+that a run that is killed at any time leaves either a whole checkpoint or none. Nothing in it is executed: no pickle.
 """
 
 import dataclasses

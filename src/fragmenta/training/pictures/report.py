@@ -46,7 +46,9 @@ def report_page(run: RunFiles, commands: list[str]) -> str:
         _section("What next", f"<pre>{escape(chr(10).join(commands))}</pre>") if commands else "",
         _foot(run),
     ]
-    template = string.Template(resources.files(__package__).joinpath("page.html").read_text(encoding="utf-8"))
+    template = string.Template(
+        resources.files("fragmenta.training.pictures").joinpath("page.html").read_text(encoding="utf-8")
+    )
     title = escape(f"{run.title}, {run.config['policy']}")
     return template.substitute(title=title, body="\n".join(filter(None, sections)))
 
