@@ -143,6 +143,30 @@ def test_a_run_goes_further_than_it_was_to(tmp_path: Path) -> None:
     assert fragmenta.resume(tmp_path / "run", total_steps=2 * steps).summary["iterations"] == 2 * ITERATIONS
 
 
+def test_evaluating_meanwhile_changes_nothing(tmp_path: Path) -> None:
+    algorithm = fragmenta.A2C(**SMALL, total_steps=20 * 32)
+    alone = fragmenta.train(algorithm, "CartPole-v1")
+    options = fragmenta.EvaluationOptions(eval_every=5, eval_episodes=2)
+    found = fragmenta.train(algorithm, "CartPole-v1", run_dir=tmp_path / "run", evaluation=options)
+    assert found.summary["params_sha256"] == alone.summary["params_sha256"]
+    evaluated = [json.loads(line) for line in (tmp_path / "run" / "evaluations.jsonl").read_text().splitlines()]
+    assert evaluated
+    assert all(e["iteration"] % 5 == 0 and e["steps"] == 32 * e["iteration"] for e in evaluated)
+
+
+def test_several_seeds_are_resumed_together(tmp_path: Path) -> None:
+    algorithm = fragmenta.A2C(**SMALL, total_steps=ITERATIONS * 32)
+    whole = fragmenta.train(algorithm, "CartPole-v1", seeds=2)
+    how: dict[str, Any] = {"run_dir": tmp_path / "run", "watcher": StopAt(3), "save_options": SaveOptions(1)}
+    with pytest.raises(StoppedError):
+        fragmenta.train(algorithm, "CartPole-v1", seeds=2, **how)
+    parts = fragmenta.resume(tmp_path / "run")
+    assert parts.summary["per_seed"] == whole.summary["per_seed"]
+    for seed in (0, 1):
+        lines = (tmp_path / "run" / f"seed-{seed}" / "metrics.jsonl").read_text().splitlines()
+        assert [json.loads(line)["iteration"] for line in lines] == list(range(ITERATIONS))
+
+
 def test_numbers_that_are_none_end_the_run_with_the_stage_that_made_them(tmp_path: Path) -> None:
     algorithm = fragmenta.A2C(**SMALL, learning_rate=3e37, total_steps=200 * 32)
     with pytest.raises(NotFiniteError) as caught:
