@@ -101,29 +101,33 @@ class Job:
 
 
 def run_job(job: Job, begin: Start) -> Result:
-    """Train to the end, or until asked to stop; what is to be kept is kept either way."""
+    """Train to the end, or until asked to stop or something fails; what is to be kept is kept in any case."""
     compiling = time.monotonic()
     leaves, structure = jax.tree.flatten(begin.state)
     good = Checkpoint(to_arrays(begin.state), begin.iteration, begin.steps)
     window = Window.within(_iterations(job, begin)) if job.timeline else None
     with ENGINES[job.identity["engine"]](job.plan, leaves, job.deadline, window) as engine:
         log = _Log(job, begin, time.monotonic() - compiling)
-        while log.iteration < log.iterations and not job.stop:
-            for report in engine.run(_stretch(job, log)):
-                log.add(report)
-                if not is_finite([np.asarray(value) for value in log.losses.values()]):
+        try:
+            while log.iteration < log.iterations and not job.stop:
+                for report in engine.run(_stretch(job, log)):
+                    log.add(report)
+                    if not is_finite([np.asarray(value) for value in log.losses.values()]):
+                        raise _not_finite(job, begin, log, good)
+                if job.saver is None:
+                    continue
+                state = jax.tree.unflatten(structure, engine.state())
+                if not is_finite(job.algorithm.params(state)):
                     raise _not_finite(job, begin, log, good)
-            if job.saver is None:
-                continue
-            state = jax.tree.unflatten(structure, engine.state())
-            if not is_finite(job.algorithm.params(state)):
-                raise _not_finite(job, begin, log, good)
-            if job.evaluation:
-                job.evaluation.consider(log.iteration, log.steps, job.algorithm.params(state))
-            good = Checkpoint(to_arrays(state), log.iteration, log.steps, log.tally.return_mean)
-            if job.saver.due(log.iteration) or job.stop or log.iteration == log.iterations:
+                if job.evaluation:
+                    job.evaluation.consider(log.iteration, log.steps, job.algorithm.params(state))
+                good = Checkpoint(to_arrays(state), log.iteration, log.steps, log.tally.return_mean)
+                if job.saver.due(log.iteration):
+                    job.saver.save(good)
+            engine.finish()
+        finally:
+            if job.saver:
                 job.saver.save(good)
-        engine.finish()
         state = jax.tree.unflatten(structure, engine.state())
         jax.block_until_ready(state)
         log.end()
@@ -251,7 +255,5 @@ def _not_finite(job: Job, begin: Start, log: _Log, good: Checkpoint) -> NotFinit
     what = f"{made} in iteration {log.iteration - 1} ({', '.join(wrong)})"
     if job.saver is None or job.directory is None:
         return NotFiniteError(f"{what}: try a smaller learning rate")
-    job.saver.save(good)
-    job.saver.close()
     kept = f"the state after iteration {good.iteration} is saved"
     return NotFiniteError(f"{what}; {kept}: fragmenta resume {job.directory.path}, say with a smaller learning rate")

@@ -43,6 +43,7 @@ class Saver:
         self.every, self._last = options.checkpoint_every, time.monotonic()
         self._changed = threading.Condition()
         self._waiting: Checkpoint | None = None
+        self._taken: Checkpoint | None = None
         self._closing = False
         self._failure: OSError | None = None
         self._thread = threading.Thread(target=self._work, name="fragmenta-saver", daemon=True)
@@ -55,11 +56,13 @@ class Saver:
         return time.monotonic() - self._last >= SECONDS_BETWEEN
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Have it written as soon as may be; raises what went wrong with an earlier one."""
+        """Have it written as soon as may be, unless it is already; raises what went wrong with an earlier one."""
         self._last = time.monotonic()
         with self._changed:
             self._raise_failure()
-            self._waiting = checkpoint
+            if checkpoint is self._taken:
+                return
+            self._waiting = self._taken = checkpoint
             self._changed.notify_all()
 
     def close(self) -> None:
