@@ -40,7 +40,7 @@ FEW_POLICIES: dict[str, tuple[str, ...]] = {
     "mappo-shared": ("fused", "environments"),
     "mappo-separate": ("central", "environments"),
     "ppo-normalized": ("single_learner_coarse", "central"),
-    "ppo-medley": ("single_learner_coarse",),
+    "ppo-medley": (),
     "ppo-gru": ("single_learner_fine", "central"),
     "a2c-normalized": (),
 }
@@ -129,7 +129,9 @@ def test_nested_stages_can_be_placed() -> None:
     assert_same(plain(algorithm, env, 3)[0], state, 1e-5)
 
 
-@pytest.mark.parametrize(("policy", "num_envs"), [("single_learner_coarse", 1_024), ("fused", 512)])
+@pytest.mark.parametrize(
+    ("policy", "num_envs"), [pytest.param("single_learner_coarse", 1_024, marks=pytest.mark.full), ("fused", 512)]
+)
 def test_networks_that_are_computed_another_way_for_many_rows(policy: str, num_envs: int) -> None:
     """1,024 rows are enough for the GPU's kernel and 512 are not: replicas trace another program than the whole.
 

@@ -17,7 +17,8 @@ from helpers import assert_same, plain
 PROBE = MAPPO(num_envs=16, horizon=16, epochs=4, minibatches=2, hidden=(32,), gamma=0.9, total_steps=60_000)
 # Six steps end in the middle of an episode of four, so that it matters who takes part in the step after.
 SMALL = MAPPO(num_envs=4, horizon=6, epochs=2, minibatches=2, hidden=(16,), total_steps=2 * 24)
-SHARED = pytest.mark.parametrize("shared", [True, False], ids=["shared", "separate"])
+SEPARATE = pytest.param(False, marks=pytest.mark.full, id="separate")
+SHARED = pytest.mark.parametrize("shared", [pytest.param(True, id="shared"), SEPARATE])
 
 
 @SHARED

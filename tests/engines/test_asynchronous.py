@@ -58,6 +58,7 @@ def test_learns_while_nobody_waits(algorithm: Any, policy: str) -> None:
     assert float(jax.numpy.exp(policy_now.log_prob(jax.numpy.asarray([1, 0]))).min()) > 0.9
 
 
+@pytest.mark.full
 def test_starts_and_stops_leave_nothing() -> None:
     threads, memory = start_and_stop(8)
     assert not threads

@@ -98,6 +98,7 @@ def train(policy: str, replicas: int, devices: int, env: str = TEAM, **more: Any
     return result.params, result.metrics
 
 
+@pytest.mark.full
 def test_mappo_learns_the_same_wherever_it_runs() -> None:
     expected, metrics = train("single_learner_coarse", 1, 1)
     assert sum(record["episodes"] for record in metrics) > 0, "no episode ended: the test saw too little"

@@ -15,7 +15,7 @@ import pytest
 from fragmenta import ConfigError
 from fragmenta.training.checkpoints import Checkpoint, CheckpointFolder
 
-KILLS = 1_000 if os.environ.get("CHAOS") else 12
+KILLS = 1_000 if os.environ.get("CHAOS") else 6
 
 
 def checkpoint(iteration: int) -> Checkpoint:

@@ -9,7 +9,7 @@ import pytest
 import fragmenta
 from fragmenta.policies import POLICIES
 
-EXAMPLES = 150 if os.environ.get("CHAOS") else 5
+EXAMPLES = 150 if os.environ.get("CHAOS") else 4
 COUNTS = some.integers(-1, 9)
 
 

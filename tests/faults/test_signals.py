@@ -38,7 +38,9 @@ def go_on(run_dir: Path) -> dict:
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize(("which", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("which", "code"), [(signal.SIGTERM, 143), pytest.param(signal.SIGINT, 130, marks=pytest.mark.full)]
+)
 def test_interrupted_or_preempted_it_saves_says_how_to_go_on_and_loses_nothing(
     which: signal.Signals, code: int, tmp_path: Path
 ) -> None:
@@ -70,7 +72,7 @@ def test_interrupted_twice_it_ends_at_once(tmp_path: Path) -> None:
     assert "Traceback" not in said
 
 
-@pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("which", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.full)])
 def test_no_process_of_environments_outlives_the_run(which: signal.Signals, tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     flags = ["--env-mode", "processes", "--env-workers", "2", "--checkpoint-every", "1"]
@@ -86,6 +88,7 @@ def test_no_process_of_environments_outlives_the_run(which: signal.Signals, tmp_
     assert go_on(run_dir)["policy"] == "single_learner_coarse"
 
 
+@pytest.mark.full
 def test_two_runs_at_once_both_complete(tmp_path: Path) -> None:
     flags = ["CartPole-v1", "--total-steps", "4096", "--json"]
     runs = [

@@ -10,7 +10,7 @@ import pytest
 import fragmenta
 from fragmenta import EvaluationOptions, SaveOptions
 
-ITERATIONS = 200_000 if os.environ.get("CHAOS") else 1_500
+ITERATIONS = 200_000 if os.environ.get("CHAOS") else 900
 GROWTH_MB = 30.0
 
 

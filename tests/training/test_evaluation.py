@@ -38,7 +38,15 @@ def evaluated(algorithm: Algorithm, env: Environment, **how: Any) -> Evaluation:
     return evaluate(algorithm, env, untrained(algorithm, env), **how)
 
 
-@pytest.mark.parametrize("algorithm", [PPO(**SMALL), A2C(**SMALL), IMPALA(**SMALL), RecurrentPPO(**SMALL, memory=4)])
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        PPO(**SMALL),
+        pytest.param(A2C(**SMALL), marks=pytest.mark.full),
+        pytest.param(IMPALA(**SMALL), marks=pytest.mark.full),
+        RecurrentPPO(**SMALL, memory=4),
+    ],
+)
 @pytest.mark.parametrize("deterministic", [True, False])
 def test_known_returns_and_lengths(algorithm: Algorithm, deterministic: bool) -> None:
     paid_at_the_end = evaluated(algorithm, ProbeDiscount(), episodes=7, deterministic=deterministic)

@@ -87,7 +87,9 @@ assert not [name for name in sys.modules if name.startswith(("fragmenta.", "flax
 """
 
 
-@pytest.mark.parametrize("algorithm", [PPO(**SMALL), RecurrentPPO(**SMALL, memory=4)])
+@pytest.mark.parametrize(
+    "algorithm", [PPO(**SMALL), pytest.param(RecurrentPPO(**SMALL, memory=4), marks=pytest.mark.full)]
+)
 def test_a_process_without_fragmenta_acts_the_same(algorithm: Algorithm, tmp_path: Path) -> None:
     train(algorithm, "CartPole-v1", run_dir=tmp_path / "run")
     run = open_run(tmp_path / "run")
