@@ -36,9 +36,9 @@ CASES = {
 FEW_POLICIES: dict[str, tuple[str, ...]] = {
     "ppo-pendulum": ("fused", "single_learner_fine"),
     "a2c": ("single_learner_coarse", "central"),
-    "impala": ("fused", "single_learner_coarse"),
+    "impala": ("single_learner_coarse",),
     "mappo-shared": ("fused", "environments"),
-    "mappo-separate": ("central", "environments"),
+    "mappo-separate": ("environments",),
     "ppo-normalized": ("single_learner_coarse", "central"),
     "ppo-medley": (),
     "ppo-gru": ("single_learner_fine", "central"),
@@ -80,7 +80,7 @@ def matrix() -> list[Any]:
         for policy in POLICIES:
             if (case, policy) != ("odd", "central"):  # it has no gradient and apply to place
                 for replicas in (1, 2, 4, 8):
-                    short = replicas == 2 or (case, replicas) == ("ppo-cartpole", 8)
+                    short = replicas == 2 or (case, policy, replicas) == ("ppo-cartpole", "single_learner_coarse", 8)
                     short |= (case, policy, replicas) == ("mappo-separate", "environments", 8)
                     # The same programs as under `fused`, and with one agent as under `single_learner_fine`.
                     short &= policy != "multi_learner" or case == "ppo-cartpole"

@@ -112,7 +112,7 @@ def test_missing_and_unknown_sinks_are_mistakes(tmp_path: Path, monkeypatch: Any
         assert error.count("\n") == 1
     assert not (tmp_path / "run").exists()
     with pytest.raises(ConfigError):
-        fragmenta.train(PPO(), "CartPole-v1", sinks=("wandb",))
+        fragmenta.train(PPO(), "CartPole-v1", sinks=("wandb",), run_dir=tmp_path / "run")
 
 
 def test_no_sink_leaves_json_lines_alone(tmp_path: Path) -> None:
