@@ -34,11 +34,11 @@ CASES = {
     "odd": (Odd(num_envs=8), "CartPole-v1"),
 }
 FEW_POLICIES: dict[str, tuple[str, ...]] = {
-    "ppo-pendulum": ("fused", "single_learner_fine"),
-    "a2c": ("single_learner_coarse", "central"),
+    "ppo-pendulum": ("single_learner_fine",),
+    "a2c": ("central",),
     "impala": ("single_learner_coarse",),
     "mappo-shared": ("fused", "environments"),
-    "mappo-separate": ("environments",),
+    "mappo-separate": (),
     "ppo-normalized": ("single_learner_coarse", "central"),
     "ppo-medley": (),
     "ppo-gru": ("single_learner_fine", "central"),

@@ -52,6 +52,7 @@ def test_cartpole_is_solved(compute: str) -> None:
     assert best_return(result.metrics) >= 475
 
 
+@pytest.mark.full
 def test_value_loss_can_be_clipped_and_rate_kept() -> None:
     result = fragmenta.train(PPO(clip_value=True, anneal=False, num_envs=8), "CartPole-v1", total_steps=100_000)
     assert result.summary["return_mean"] > 100

@@ -40,6 +40,7 @@ def test_learns_the_known_value(shared: bool) -> None:
 
 
 @SHARED
+@pytest.mark.full
 def test_garbage_of_agents_that_dropped_out_changes_nothing(shared: bool) -> None:
     algorithm = dataclasses.replace(SMALL, shared=shared)
     (state, metrics), (other_state, other_metrics) = (
@@ -60,6 +61,7 @@ def test_separate_agents_have_their_own_parameters(shared: bool) -> None:
 
 
 @SHARED
+@pytest.mark.full
 def test_learning_split_along_agents_is_the_same(shared: bool) -> None:
     """Two replicas with two agents each, joined by the collectives over `agents`, learn what one with four does."""
     algorithm, env = dataclasses.replace(SMALL, shared=shared), ProbeTeam()

@@ -12,6 +12,7 @@ from fragmenta.envs.probes import Probe, ProbeTeam
 from sights import BrightHalf, Medley
 
 
+@pytest.mark.full
 def test_learns_from_pictures() -> None:
     algorithm = PPO(num_envs=32, horizon=8, minibatches=2, epochs=2, hidden=(), total_steps=4_000)
     result = fragmenta.train(algorithm, BrightHalf())

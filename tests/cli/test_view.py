@@ -74,6 +74,7 @@ def test_a_long_run_is_a_short_curve() -> None:
     assert clock(3_725) == "1:02:05"
 
 
+@pytest.mark.full
 def test_a_run_in_a_terminal(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "fragmenta.cli.main", "train", "ppo", "CartPole-v1", "--num-envs", "8"]
     command += ["--horizon", "16", "--hidden", "8", "--total-steps", "5120", "--run-dir", str(tmp_path / "run")]

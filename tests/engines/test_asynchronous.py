@@ -25,6 +25,7 @@ def test_a_slow_actor_does_not_hold_up_the_others() -> None:
     assert min(others) > 3 * rates.get("actor[0]", 0.0)
 
 
+@pytest.mark.full
 def test_a_bound_on_staleness_is_never_exceeded() -> None:
     def lags(bound: int | None) -> list[int]:
         options = cluster(max_lag=bound)

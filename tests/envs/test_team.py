@@ -115,6 +115,7 @@ def chase(env: SimpleTag) -> tuple[float, jax.Array]:
     return float(jnp.mean(world.finished.returns)) / CATCH_REWARD, places
 
 
+@pytest.mark.full
 def test_the_runner_flees_and_stays_in_the_arena() -> None:
     fleeing, places = chase(SimpleTag())
     dazed, _ = chase(DazedRunner())
