@@ -75,7 +75,10 @@ def test_no_process_of_environments_outlives_the_run(which: signal.Signals, tmp_
     run_dir = tmp_path / "run"
     flags = ["--env-mode", "processes", "--env-workers", "2", "--checkpoint-every", "1"]
     process = start("gymnasium:CartPole-v1", *flags, run_dir=run_dir)
-    wait_for_iterations(process, run_dir, 5)
+    wait_for_iterations(process, run_dir)
+    while len(list((run_dir / "checkpoints").glob("0*"))) < 2:  # the saver may be behind the iterations
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
     children = psutil.Process(process.pid).children(recursive=True)
     assert children
     process.send_signal(which)

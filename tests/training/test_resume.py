@@ -143,7 +143,12 @@ def test_a_run_goes_further_than_it_was_to(tmp_path: Path) -> None:
     steps = ITERATIONS * ALGORITHMS["a2c"].steps_per_iteration
     with pytest.raises(fragmenta.ConfigError, match=f"has done its {steps} steps: .* --total-steps {2 * steps}"):
         fragmenta.resume(tmp_path / "run")
-    assert fragmenta.resume(tmp_path / "run", total_steps=2 * steps).summary["iterations"] == 2 * ITERATIONS
+    with pytest.raises(StoppedError):
+        fragmenta.resume(tmp_path / "run", total_steps=2 * steps, watcher=StopAt(ITERATIONS + 2))
+    run = fragmenta.open_run(tmp_path / "run")
+    assert run.steps() > steps, "its parameters are those of now, not of the end that it had before"
+    assert not (tmp_path / "run" / "summary.json").exists()
+    assert fragmenta.resume(tmp_path / "run").summary["iterations"] == 2 * ITERATIONS
 
 
 def test_evaluating_meanwhile_changes_nothing(tmp_path: Path) -> None:

@@ -36,7 +36,5 @@ def run(arguments: list[str]) -> int:
 
 
 def next_commands(name: str) -> list[str]:
-    """What can be done with a run, as far as this version has the commands."""
-    from fragmenta.cli.main import COMMANDS  # only here: it imports this module by name
-
-    return [f"fragmenta {command} {shlex.quote(name)}" for command in NEXT if command in COMMANDS]
+    """What can be done with a run."""
+    return [f"fragmenta {command} {shlex.quote(name)}" for command in NEXT]

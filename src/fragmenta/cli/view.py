@@ -22,7 +22,7 @@ NEXT = {
     "eval": "see how good it is",
     "play": "watch it",
     "report": "see all of it on one page",
-    "resume": "go on training",
+    "resume": "go on training, with --total-steps",
 }
 """What can be done with a run directory."""
 

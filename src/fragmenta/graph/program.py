@@ -159,6 +159,12 @@ class Plan:
         return max((self[name].replicas for name in sources), default=1)
 
     @property
+    def lanes(self) -> int:
+        """How many replicas step environments on the host apart; those that run as one step all of them at once."""
+        host = set(self.graph.host_stages)
+        return next((p.replicas for p in self.programs if set(p.fragment.stages) & host), 1)
+
+    @property
     def free_running(self) -> frozenset[str]:
         """Fragments that go through iterations at a pace of their own until the others are done."""
         return frozenset(i.producer for i in self.interfaces if i.delivery.kind == "any")

@@ -10,7 +10,7 @@ import numpy as np
 from fragmenta.algorithms import Algorithm
 from fragmenta.envs import Environment
 from fragmenta.graph import Call, Graph, Loop
-from fragmenta.graph.ir import Block, Value
+from fragmenta.graph.ir import Block
 
 
 def is_finite(tree: Any) -> bool:
@@ -42,7 +42,7 @@ def _run(block: Block, arguments: Sequence[Any], known: dict[int, Any]) -> list[
         inputs = [known[value.id] for value in node.inputs]
         outputs = _loop(node, inputs, known) if isinstance(node, Loop) else node.apply(*inputs)
         known |= {value.id: array for value, array in zip(node.outputs, outputs, strict=True)}
-        if isinstance(node, Call) and not _finite(node.outputs, outputs) and _finite(node.inputs, inputs):
+        if isinstance(node, Call) and not is_finite(outputs) and is_finite(inputs):
             raise _Found(node.stage)
     return [known[value.id] for value in block.outputs]
 
@@ -59,8 +59,3 @@ def _loop(loop: Loop, inputs: list[Any], known: dict[int, Any]) -> list[Any]:
     if loop.reverse:
         rows.reverse()
     return [*carries, *(jnp.stack(column) for column in zip(*rows, strict=True))]
-
-
-def _finite(values: Sequence[Value], arrays: Sequence[Any]) -> bool:
-    numbers = [a for v, a in zip(values, arrays, strict=True) if jnp.issubdtype(v.dtype, jnp.inexact)]
-    return all(bool(jnp.isfinite(array).all()) for array in numbers)

@@ -48,8 +48,6 @@ class CheckpointFolder:
     """The checkpoints of a run: the latest few and the best one stay."""
 
     def __init__(self, path: Path, keep_last: int = 3, keep_best: bool = True) -> None:
-        if keep_last < 1:
-            raise ConfigError(f"keep_last is {keep_last}: it must be at least 1")
         self.path, self._keep_last, self._keep_best = path, keep_last, keep_best
 
     def save(self, checkpoint: Checkpoint) -> Path:

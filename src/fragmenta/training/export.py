@@ -3,7 +3,6 @@
 import hashlib
 import json
 import math
-import os
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from fragmenta.algorithms import Algorithm
 from fragmenta.envs import Box, Environment
 from fragmenta.errors import ConfigError
 from fragmenta.rl import keys_by_index
-from fragmenta.training.run_directory import named_arrays, sha256
+from fragmenta.training.run_directory import named_arrays, sha256, write_whole
 from fragmenta.training.runs import Run
 from fragmenta_host.spaces import assemble, leaves, to_json
 
@@ -46,9 +45,7 @@ def export(run: Run, directory: Path) -> dict[str, Any]:
     try:
         directory.mkdir(parents=True, exist_ok=True)
         for name, data in {**files, "policy.json": text.encode()}.items():
-            temporary = directory / f".{name}.tmp"
-            temporary.write_bytes(data)
-            os.replace(temporary, directory / name)
+            write_whole(directory / name, data)
     except OSError as error:
         raise ConfigError(f"cannot write to '{directory}': {error.strerror}") from None
     return described

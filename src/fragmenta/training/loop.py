@@ -256,4 +256,6 @@ def _not_finite(job: Job, begin: Start, log: _Log, good: Checkpoint) -> NotFinit
     if job.saver is None or job.directory is None:
         return NotFiniteError(f"{what}: try a smaller learning rate")
     kept = f"the state after iteration {good.iteration} is saved"
-    return NotFiniteError(f"{what}; {kept}: fragmenta resume {job.directory.path}, say with a smaller learning rate")
+    path = job.directory.path
+    otherwise = f"in Python, fragmenta.resume('{path}', algorithm=...) does so with a smaller learning rate"
+    return NotFiniteError(f"{what}; {kept}: fragmenta resume {path} goes on from there; {otherwise}")

@@ -22,10 +22,9 @@ def retrace(run: Run, plan: Plan, iterations: int) -> Timings:
     """Record so many iterations of a run's setup after a few to get warm, and keep the timeline in its directory."""
     keep_compiled_programs()
     config = run.config
-    parts = next((p.replicas for p in plan.programs if set(p.fragment.stages) & set(plan.graph.host_stages)), 1)
     window = Window(first=min(Window.first, iterations))
     window.last = window.first + iterations
-    with run.env.opened(parts):
+    with run.env.opened(plan.lanes):
         initial = jax.jit(lambda key: run.algorithm.init(run.env, key))(jax.random.key(config["seed"]))
         with ENGINES[config["engine"]](plan, jax.tree.leaves(initial), config["deadline"], window) as engine:
             for report in engine.run(window.last):

@@ -3,65 +3,104 @@
 import hashlib
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
 from fragmenta.errors import ConfigError
 
 
 class RunDirectory:
-    """A directory with `config.json`, `metrics.jsonl`, `graph.mmd`, `params.safetensors`, `summary.json` and
-    `checkpoints`; a new one."""
+    """Where a run keeps `config.json`, `metrics.jsonl`, `graph.mmd`, `checkpoints`, `params.safetensors`,
+    `summary.json`."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, earlier: Sequence[dict[str, Any]] = ()) -> None:
+        self.path, self.earlier = path, tuple(earlier)
+        """The directory, and the records of iterations before this start."""
+
+    @staticmethod
+    def new(path: Path) -> "RunDirectory":
+        """A directory that is not there yet."""
         try:
             path.mkdir(parents=True)
         except FileExistsError:
             raise ConfigError(f"run directory '{path}' exists: choose another, or remove it") from None
         except OSError as error:
             raise ConfigError(f"cannot make run directory '{path}': {error.strerror}") from None
-        self.path = path
-        self.earlier: list[dict[str, Any]] = []
-        """Records of iterations before this start."""
+        return RunDirectory(path)
 
-    @classmethod
-    def reopen(cls, path: Path, iteration: int) -> "RunDirectory":
-        """The directory of an earlier run, to go on after so many iterations; records of later ones are dropped."""
-        directory = cls.__new__(cls)
-        directory.path, directory.earlier = path, [r for r in read_records(path) if r["iteration"] < iteration]
-        directory.write_text("metrics.jsonl", "".join(json.dumps(record) + "\n" for record in directory.earlier))
+    @staticmethod
+    def reopened(path: Path, iteration: int) -> "RunDirectory":
+        """That of an earlier run, to go on after so many iterations; what came later, and its end, goes."""
+        records = [record for record in read_records(path / "metrics.jsonl") if record["iteration"] < iteration]
+        directory = RunDirectory(path, records)
+        directory.write_text("metrics.jsonl", "".join(json.dumps(record) + "\n" for record in records))
+        for name in ("params.safetensors", "summary.json"):
+            (path / name).unlink(missing_ok=True)
         return directory
 
     def write_json(self, name: str, content: dict[str, Any]) -> None:
-        """Write a small document, whole or not at all."""
+        """Write a small document."""
         self.write_text(name, json.dumps(content, indent=2, default=str) + "\n")
 
     def write_text(self, name: str, text: str) -> None:
-        """Write a text file, whole or not at all."""
-        temporary = self.path / f".{name}.tmp"
-        temporary.write_text(text)
-        os.replace(temporary, self.path / name)
+        """Write a text file."""
+        write_whole(self.path / name, text.encode())
 
     def write_params(self, params: Any) -> None:
         """Write parameters by name."""
-        temporary = self.path / ".params.tmp"
-        save_file(named_arrays(params), temporary)
-        os.replace(temporary, self.path / "params.safetensors")
+        write_whole(self.path / "params.safetensors", save(named_arrays(params)))
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    temporary.write_bytes(content)
+    os.replace(temporary, path)
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """What `config.json` of a run directory says; ConfigError if it is none."""
+    if not path.is_dir():
+        raise ConfigError(
+            f"there is no run directory '{path}': give one that `fragmenta train` printed, as in runs/NAME"
+        )
+    config = read_json(path / "config.json")
+    if config is None:
+        raise ConfigError(f"'{path}' has no config.json: it is not a run directory")
+    return config
+
+
+def read_json(path: Path) -> Any:
+    """A document; None if there is none, ConfigError if it cannot be read."""
+    try:
+        return json.loads(path.read_text())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"cannot read '{path}': {' '.join(str(error).split())}; take it from a backup") from None
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:
-    """A run's records; a last line that was cut off as the run was killed does not count."""
-    records = []
-    for line in (path / "metrics.jsonl").read_text().splitlines():
-        try:
-            records.append(json.loads(line))
-        except ValueError:
-            break
-    return records
+    """The records of a file of JSON lines; a last line that was cut off, as by a kill, does not count."""
+    lines = path.read_text(errors="replace").splitlines()
+    records = [_parsed(line) for line in lines]
+    for number, record in enumerate(records[:-1], start=1):
+        if record is None:
+            raise ConfigError(f"line {number} of '{path}' is not a record with steps: remove that line")
+    return [record for record in records if record is not None]
+
+
+def _parsed(line: str) -> dict[str, Any] | None:
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return None
+    return record if isinstance(record, dict) and isinstance(record.get("steps"), int) else None
 
 
 def named_arrays(tree: Any) -> dict[str, np.ndarray]:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
@@ -18,7 +17,7 @@ from fragmenta.errors import ConfigError
 from fragmenta.policies import Cluster
 from fragmenta.training.checkpoints import CHECKPOINTS, CheckpointFolder
 from fragmenta.training.hardware import local_cluster, use_cpu_devices
-from fragmenta.training.run_directory import leaf_name
+from fragmenta.training.run_directory import read_config
 from fragmenta.training.state import from_arrays
 
 SCHEMA = 1
@@ -49,19 +48,7 @@ class Run:
         expected = jax.eval_shape(
             lambda key: self.algorithm.params(self.algorithm.init(self.env, key)), jax.random.key(0)
         )
-        leaves, structure = jax.tree_util.tree_flatten_with_path(expected)
-        names = [leaf_name(place) for place, _ in leaves]
-        if wrong := sorted(set(names) ^ set(found)):
-            what = "has no" if wrong[0] in names else "has an unknown"
-            raise ConfigError(f"'{path}' {what} '{wrong[0]}': it is not of the algorithm that config.json describes")
-        for name, (_, leaf) in zip(names, leaves, strict=True):
-            if found[name].shape != leaf.shape or found[name].dtype != leaf.dtype:
-                is_, expects = (f"{x.dtype}{list(x.shape)}" for x in (found[name], leaf))
-                wrong = (
-                    f"'{name}' in '{path}' is {is_}, but the algorithm and environment of config.json take {expects}"
-                )
-                raise ConfigError(f"{wrong}: they have changed since, or the file is of another run")
-        return jax.tree.unflatten(structure, [jnp.asarray(found[name]) for name in names])
+        return from_arrays(expected, found, f"'{path}'")
 
     def steps(self) -> int:
         """Environment steps behind the parameters."""
@@ -148,17 +135,7 @@ def _name_of(env: Environment) -> str | None:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    if not path.is_dir():
-        raise ConfigError(
-            f"there is no run directory '{path}': give one that `fragmenta train` printed, as in runs/NAME"
-        )
-    file = path / "config.json"
-    try:
-        config = json.loads(file.read_text())
-    except FileNotFoundError:
-        raise ConfigError(f"'{path}' has no config.json: it is not a run directory") from None
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"cannot read '{file}': {_one_line(error)}; take it from a backup") from None
+    config, file = read_config(path), path / "config.json"
     schema = config.get("schema") if isinstance(config, dict) else None
     if schema != SCHEMA:
         written_by = f" (fragmenta {config['version']})" if isinstance(config, dict) and "version" in config else ""

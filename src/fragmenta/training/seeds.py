@@ -97,7 +97,7 @@ def write_seeds(
     shared["steps_per_second"] = round(summary["steps_per_second"] / len(summary["per_seed"]), 1)
     for i, own in enumerate(summary["per_seed"]):
         shutil.rmtree(run / f"seed-{own['seed']}", ignore_errors=True)  # of a run that has gone further now
-        directory = RunDirectory(run / f"seed-{own['seed']}")
+        directory = RunDirectory.new(run / f"seed-{own['seed']}")
         directory.write_json("config.json", {**config, "seed": own["seed"], "seeds": 1})
         lines = JsonLines(directory.path / "metrics.jsonl")
         lines.write([_record_of_seed(record, i) for record in records])

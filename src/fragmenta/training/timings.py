@@ -1,13 +1,13 @@
 """Where time went, from what workers recorded: `trace.pftrace` and `timings.json` in a run directory."""
 
 import json
-import os
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
 from fragmenta.errors import ConfigError
 from fragmenta.graph.timings import InterfaceTime, SegmentTime, Timings, WorkerTime
+from fragmenta.training.run_directory import write_whole
 from fragmenta.training.timeline import to_perfetto
 from fragmenta.worker.timeline import Recording
 
@@ -20,9 +20,7 @@ def keep_timeline(run: Path, recordings: Sequence[Recording]) -> Timings:
     timings = measure(recordings)
     document = json.dumps(timings.as_json(), indent=2) + "\n"
     for name, content in ((TRACE, to_perfetto(recordings)), (TIMINGS, document.encode())):
-        temporary = run / f".{name}.tmp"
-        temporary.write_bytes(content)
-        os.replace(temporary, run / name)
+        write_whole(run / name, content)
     return timings
 
 

@@ -82,7 +82,7 @@ def train(
         what = "timeline" if timeline else "evaluation"
         raise ConfigError(f"there is nowhere to write what {what} asks for: give a run_dir")
     plan, cluster = _plan(algorithm, environment, policy, cluster, settings)
-    directory = RunDirectory(Path(run_dir)) if run_dir is not None else None
+    directory = RunDirectory.new(Path(run_dir)) if run_dir is not None else None
     return _start(algorithm, environment, named, plan, cluster, settings, directory, watcher, None)
 
 
@@ -122,7 +122,7 @@ def resume(
     )
     named = config["env"], config["env_options"]
     plan, cluster = _plan(resumed, run.env, policy or config["policy"], cluster, settings)
-    directory = RunDirectory.reopen(run.path, checkpoint.iteration)
+    directory = RunDirectory.reopened(run.path, checkpoint.iteration)
     return _start(resumed, run.env, named, plan, cluster, settings, directory, watcher, checkpoint)
 
 
@@ -159,15 +159,18 @@ def _plan(
     policy = policy or default_policy(env)
     if cluster.replicas == 0:
         cluster = dataclasses.replace(cluster, replicas=default_replicas(algorithm, env, policy))
-    if settings.seeds != 1:
-        algorithm = many_seeds(algorithm, policy, settings.seed, settings.seeds)
-    plan = project(trace(algorithm, env), policy, cluster, settings.merge)
+    plan = project(trace(_trained(algorithm, policy, settings), env), policy, cluster, settings.merge)
     if plan.lags and not algorithm.allows_lag:
         raise ConfigError(
             f"{type(algorithm).__name__} does not say that it may act with parameters older than those it learns: "
             f"choose a synchronous policy without lag, or set allows_lag = True in it if it bears that"
         )
     return plan, cluster
+
+
+def _trained(algorithm: Algorithm, policy: str | Policy, settings: _Settings) -> Algorithm:
+    """The algorithm itself, or for several seeds the one that trains it once for each."""
+    return algorithm if settings.seeds == 1 else many_seeds(algorithm, policy, settings.seed, settings.seeds)
 
 
 def _start(
@@ -182,10 +185,8 @@ def _start(
     checkpoint: Checkpoint | None,
 ) -> Result:
     started = time.monotonic()
-    # Replicas that run as one step all environments at once.
-    parts = next((p.replicas for p in plan.programs if set(p.fragment.stages) & set(plan.graph.host_stages)), 1)
     if watcher:
-        where = f"{algorithm.num_envs} of {named[0]}, {env.where(algorithm.num_envs, parts)}"
+        where = f"{algorithm.num_envs} of {named[0]}, {env.where(algorithm.num_envs, plan.lanes)}"
         watcher.planned(plan, algorithm, where + _resumed(env, checkpoint))
     identity = {
         "algorithm": algorithm_name(algorithm),
@@ -211,9 +212,7 @@ def _start(
         "schema": SCHEMA,
         **describe_algorithm(algorithm),
     }
-    trained = algorithm
-    if settings.seeds != 1:
-        trained = many_seeds(algorithm, plan.policy, settings.seed, settings.seeds)
+    trained = _trained(algorithm, plan.policy, settings)
     with contextlib.ExitStack() as ending:
         stop, saver, metrics, evaluation = Stop(), None, None, None
         if directory:
@@ -225,7 +224,7 @@ def _start(
             if settings.evaluation.eval_every:
                 evaluation = PeriodicEvaluation(directory.path, settings.evaluation, trained, env, settings.seed)
                 ending.enter_context(evaluation)
-        ending.enter_context(env.opened(parts))
+        ending.enter_context(env.opened(plan.lanes))
         how = settings.deadline, started, settings.timeline
         job = Job(trained, env, plan, identity, *how, directory, metrics, saver, evaluation, watcher, stop)
         begin = _begin(trained, env, settings.seed, directory, checkpoint)
@@ -251,7 +250,7 @@ def _begin(
     if isinstance(env, HostEnvironment):
         # Other seeds than at the beginning: the same episodes again would count twice.
         saved = algorithm.with_new_episodes(saved, init(jax.random.fold_in(key, checkpoint.iteration)))
-    return Start(saved, checkpoint.iteration, checkpoint.steps, tuple(directory.earlier))
+    return Start(saved, checkpoint.iteration, checkpoint.steps, directory.earlier)
 
 
 def _resumed(env: Environment, checkpoint: Checkpoint | None) -> str:

@@ -1,7 +1,6 @@
 """What a run left in its directory, as far as it got."""
 
 import dataclasses
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ import numpy as np
 
 from fragmenta.errors import ConfigError
 from fragmenta.training.episodes import RecentEpisodes, best_return
+from fragmenta.training.run_directory import read_config, read_json, read_records
 
 SPEED_STRETCHES = 60
 """Into how many stretches of time a run is cut for its speed, at most."""
@@ -52,13 +52,7 @@ class RunFiles:
 def read_run_files(path: str | Path) -> RunFiles:
     """Read a run directory; the run may still go on, or have been killed in the middle of a line."""
     path = Path(path)
-    if not path.is_dir():
-        raise ConfigError(
-            f"there is no run directory '{path}': give one that `fragmenta train` printed, as in runs/NAME"
-        )
-    config = _read_json(path / "config.json")
-    if config is None:
-        raise ConfigError(f"'{path}' has no config.json: it is not a run directory")
+    config = read_config(path)
     if not isinstance(config, dict) or not {"algorithm", "env", "policy", "hyper_parameters"} <= set(config):
         raise ConfigError(
             f"'{path / 'config.json'}' does not say algorithm, env, policy and hyper_parameters: it was changed by "
@@ -66,10 +60,10 @@ def read_run_files(path: str | Path) -> RunFiles:
         )
     if not (path / "metrics.jsonl").exists():
         raise ConfigError(f"run '{path}' has no metrics.jsonl: there is nothing to draw, so train again")
-    records = _read_lines(path / "metrics.jsonl")
+    records = _latest(path / "metrics.jsonl")
     if not records:
         raise ConfigError(f"metrics.jsonl of run '{path}' is empty: wait for its first iteration, or train again")
-    evaluations = _read_lines(path / "evaluations.jsonl") if (path / "evaluations.jsonl").exists() else []
+    evaluations = _latest(path / "evaluations.jsonl") if (path / "evaluations.jsonl").exists() else []
     evaluations = [evaluation for evaluation in evaluations if is_number(evaluation.get("return_mean"))]
     graph = path / "graph.mmd"
     return RunFiles(
@@ -77,7 +71,7 @@ def read_run_files(path: str | Path) -> RunFiles:
         config=config,
         records=records,
         evaluations=evaluations,
-        summary=_read_json(path / "summary.json"),
+        summary=read_json(path / "summary.json"),
         graph=graph.read_text() if graph.exists() else None,
     )
 
@@ -146,33 +140,7 @@ def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _read_json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text())
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"cannot read '{path}': {' '.join(str(error).split())}; take it from a backup") from None
-
-
-def _read_lines(path: Path) -> list[dict[str, Any]]:
-    """The records of a file of JSON lines, the latest of each kind, without a last line that is cut off."""
-    lines = path.read_text(errors="replace").splitlines()
-    records: dict[Any, dict[str, Any]] = {}
-    for number, line in enumerate(lines, start=1):
-        record = _parsed(line)
-        if record is not None:
-            # A run that was resumed from before its end has gone through some iterations twice.
-            records[record["steps"], record.get("deterministic")] = record
-        elif number < len(lines):
-            raise ConfigError(f"line {number} of '{path}' is not a record with steps: remove that line")
-    return [records[iteration] for iteration in sorted(records)]
-
-
-def _parsed(line: str) -> dict[str, Any] | None:
-    try:
-        record = json.loads(line)
-    except ValueError:
-        return None
-    is_record = isinstance(record, dict) and is_number(record.get("steps"))
-    return record if is_record else None
+def _latest(path: Path) -> list[dict[str, Any]]:
+    """The records of a file, the latest of each kind: a run that was resumed has gone through some iterations twice."""
+    found = {(record["steps"], record.get("deterministic")): record for record in read_records(path)}
+    return [found[kind] for kind in sorted(found)]
