@@ -47,6 +47,8 @@ class _Box:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._closed = self._ended = False
+        self._losses: collections.Counter[int] = collections.Counter()
+        """How often each replica was lost."""
 
     def end(self) -> None:
         """Let posting succeed at once and keep nothing."""
@@ -58,6 +60,12 @@ class _Box:
         """Wake everyone."""
         with self._changed:
             self._closed = True
+            self._changed.notify_all()
+
+    def lose(self, replica: int) -> None:
+        """A replica is gone: who waits to leave a bundle for it gets a ClosedError. Others, and a new one, go on."""
+        with self._changed:
+            self._losses[replica] += 1
             self._changed.notify_all()
 
     def _wait(self, ready: Any, timeout: float) -> None:
@@ -78,6 +86,7 @@ class LatestMailbox(_Box):
         super().__init__()
         self._newest: Bundle | None = None
         self._is_new = False
+        self._posted = 0
 
     def post(self, bundle: Bundle, timeout: float) -> None:
         """Replace what was there."""
@@ -85,6 +94,7 @@ class LatestMailbox(_Box):
             if self._closed:
                 raise ClosedError
             self._newest, self._is_new = bundle, True
+            self._posted += 1
             self._changed.notify_all()
 
     def pick(self, timeout: float) -> Bundle:
@@ -94,6 +104,14 @@ class LatestMailbox(_Box):
             assert self._newest is not None
             self._is_new = False
             return self._newest
+
+    def pick_newer(self, seen: int, timeout: float) -> tuple[int, Bundle]:
+        """The newest bundle and its number, which begins at 1; wait while that is not beyond `seen`."""
+        with self._changed:
+            self._wait(lambda: self._posted > seen, timeout)
+            assert self._newest is not None
+            self._is_new = False
+            return self._posted, self._newest
 
     def fill(self) -> float:
         """1 until somebody has picked the newest bundle."""
@@ -116,12 +134,13 @@ class AnyMailbox(_Box):
         """Queue behind the other replicas."""
         with self._changed:
             self._replicas.add(bundle.replica)
-            self._wait(lambda: self._ended or bundle.replica not in self._bundles, timeout)
+            losses = self._losses[bundle.replica]
+            self._wait_for_place(bundle.replica, losses, timeout)
             if not self._ended:
                 self._bundles[bundle.replica] = bundle
                 self._changed.notify_all()
             if self._must_be_fresh:
-                self._wait(lambda: self._ended or bundle.replica not in self._bundles, timeout)
+                self._wait_for_place(bundle.replica, losses, timeout)
 
     def pick(self, timeout: float) -> Bundle:
         """The oldest bundle."""
@@ -130,6 +149,14 @@ class AnyMailbox(_Box):
             _, bundle = self._bundles.popitem(last=False)
             self._changed.notify_all()
             return bundle
+
+    def _wait_for_place(self, replica: int, losses: int, timeout: float) -> None:
+        def is_lost() -> bool:
+            return self._losses[replica] != losses
+
+        self._wait(lambda: self._ended or replica not in self._bundles or is_lost(), timeout)
+        if is_lost() and not self._ended:
+            raise ClosedError
 
     def fill(self) -> float:
         """Bundles that wait, of one for each replica that ever left one."""

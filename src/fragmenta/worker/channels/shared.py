@@ -1,0 +1,260 @@
+"""A pipe between two processes of one machine: a ring of slots in memory that has no name.
+
+0    magic, capacity, size, nonce
+64   sent: how many messages were put into the ring
+128  freed: how many places were given back
+192  the sender is closed      256  the receiver is closed      320  the sender's process, 0 until it came
+4096 slots, each of 64 bytes with the message's length, then the message
+"""
+
+import mmap
+import os
+import secrets
+import select
+import struct
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fragmenta.worker.channels.futex import Word, fence
+from fragmenta.worker.channels.pipe import BIG, ClosedError, check_size, new_memory, take_turn, time_left
+from fragmenta.worker.channels.wire import WireError
+from fragmenta_host.arrays import nameless_file
+
+LOOK_SECONDS = 0.05
+"""How often who waits looks whether the other side is still there."""
+_HEAD = struct.Struct("<8sQQ16s")
+_MAGIC = b"FRGRING\x01"
+_SENT, _FREED, _SENDER_CLOSED, _RECEIVER_CLOSED, _SENDER = 64, 128, 192, 256, 320
+_SLOTS, _BEFORE = 4096, 64
+_LENGTH = struct.Struct("<Q")
+_ROUND = 2**32
+
+
+def _stride(size: int) -> int:
+    return _BEFORE + -(-size // 64) * 64
+
+
+class SharedPipe:
+    """One end of the ring. `receiver` makes it; `sender` opens it by its address."""
+
+    def __init__(self, memory: mmap.mmap, capacity: int, size: int, sends: bool) -> None:
+        self._capacity, self._size, self._sends = capacity, size, sends
+        self._memory, self._stride = memoryview(memory), _stride(size)
+        self._sent, self._freed = Word(memory, _SENT), Word(memory, _FREED)
+        ours, theirs = (_SENDER_CLOSED, _RECEIVER_CLOSED) if sends else (_RECEIVER_CLOSED, _SENDER_CLOSED)
+        self._ours, self._theirs, self._peer = Word(memory, ours), Word(memory, theirs), Word(memory, _SENDER)
+        self._lock = threading.Lock()
+        self._closing = threading.Lock()
+        self._closed = False
+        self._fence = fence()
+        self._count = 0
+        """Messages that this end has sent, or freed: its own, since the peer could write anything into the memory."""
+        self._taken = False
+        self._descriptor = -1
+        self._process: int | None = None
+
+    @staticmethod
+    def receiver(size: int, capacity: int) -> tuple["SharedPipe", dict[str, Any]]:
+        """The receiving end of a new ring, and the address with which a process of the same user can send."""
+        if size < 1 or capacity < 1:
+            raise ValueError(f"a pipe of {capacity} places of {size} bytes: give at least 1 of each")
+        descriptor = nameless_file(_SLOTS + capacity * _stride(size))
+        nonce = secrets.token_bytes(16)
+        memory = mmap.mmap(descriptor, 0)
+        _HEAD.pack_into(memory, 0, _MAGIC, capacity, size, nonce)
+        pipe = SharedPipe(memory, capacity, size, sends=False)
+        pipe._descriptor = descriptor
+        address = {"kind": "shared", "pid": os.getpid(), "descriptor": descriptor, "nonce": nonce.hex()}
+        return pipe, address
+
+    @staticmethod
+    def sender(address: dict[str, Any]) -> "SharedPipe":
+        """The sending end. ClosedError if the receiver is gone."""
+        pid, nonce = int(address["pid"]), bytes.fromhex(address["nonce"])
+        try:
+            process = os.pidfd_open(pid)
+        except ProcessLookupError:
+            raise ClosedError from None
+        try:
+            descriptor = os.open(f"/proc/{pid}/fd/{int(address['descriptor'])}", os.O_RDWR | os.O_CLOEXEC)
+            try:
+                memory = mmap.mmap(descriptor, 0)
+            finally:
+                os.close(descriptor)
+            magic, capacity, size, found = _HEAD.unpack_from(memory) if len(memory) >= _SLOTS else (b"", 0, 0, b"")
+            if (magic, found) != (_MAGIC, nonce) or len(memory) != _SLOTS + capacity * _stride(size):
+                raise ClosedError  # the number of the process or of the file is somebody else's by now
+            pipe = SharedPipe(memory, capacity, size, sends=True)
+        except (FileNotFoundError, ProcessLookupError, ValueError):
+            os.close(process)
+            raise ClosedError from None
+        except BaseException:
+            os.close(process)
+            raise
+        pipe._process = process
+        pipe._peer.cell.value = os.getpid()
+        return pipe
+
+    def send(self, parts: Sequence[bytes | memoryview], timeout: float) -> None:
+        """Copy a message into the next free slot."""
+        if not self._sends:
+            raise RuntimeError("this end of the pipe receives")
+        length = check_size(parts, self._size)
+        end = take_turn(self._lock, timeout)
+        try:
+            self._await_free(end, self._capacity - 1)
+            memory = self._memory
+            start = _SLOTS + self._count % self._capacity * self._stride
+            _LENGTH.pack_into(memory, start, length)
+            start += _BEFORE
+            for part in parts:
+                stop = start + len(part)
+                if stop - start < BIG:
+                    memory[start:stop] = part
+                else:
+                    np.copyto(np.frombuffer(memory[start:stop], np.uint8), np.frombuffer(part, np.uint8))
+                start = stop
+            self._count = (self._count + 1) % _ROUND
+            if self._fence:
+                self._fence()
+            self._sent.cell.value = self._count
+            self._sent.wake()
+        finally:
+            self._lock.release()
+
+    def recv(self, timeout: float) -> memoryview:
+        """Copy the next message out of its slot."""
+        return self._receive(timeout, frees=True)
+
+    def take(self, timeout: float) -> memoryview:
+        """Copy the next message, and leave its slot taken until `free`."""
+        return self._receive(timeout, frees=False)
+
+    def free(self) -> None:
+        """Let the sender use the slot again."""
+        with self._lock:
+            if self._closed:
+                raise ClosedError
+            self._free()
+
+    def fill(self) -> float:
+        """Slots that were not freed yet."""
+        return min((self._sent.cell.value - self._freed.cell.value) % _ROUND / self._capacity, 1.0)
+
+    def drain(self, timeout: float) -> None:
+        """Wait until every slot is free."""
+        end = take_turn(self._lock, timeout)
+        try:
+            self._await_free(end, 0)
+        finally:
+            self._lock.release()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether this end was closed."""
+        return self._closed
+
+    def close(self) -> None:
+        """Wake everyone on both sides, and let go of the memory."""
+        with self._closing:
+            if self._closed:
+                return
+            self._closed = True
+            self._ours.cell.value = 1
+            self._sent.wake()
+            self._freed.wake()
+            with self._lock:  # whoever waits has left by now; the memory goes with the last who looks at it
+                nothing = mmap.mmap(-1, mmap.PAGESIZE)
+                self._memory = memoryview(nothing)
+                self._sent = self._freed = self._ours = self._theirs = self._peer = Word(nothing, 0)
+                for descriptor in (self._descriptor, self._process):
+                    if descriptor is not None and descriptor >= 0:
+                        os.close(descriptor)
+
+    def _receive(self, timeout: float, frees: bool) -> memoryview:
+        end = take_turn(self._lock, timeout)
+        try:
+            if self._sends:
+                raise RuntimeError("this end of the pipe sends")
+            if self._taken:
+                raise RuntimeError("the last message's place was not given back: call `free` first")
+            waiting = self._await_message(end)
+            if self._fence:
+                self._fence()
+            memory = self._memory
+            start = _SLOTS + self._count % self._capacity * self._stride
+            (length,) = _LENGTH.unpack_from(memory, start)
+            if length > self._size or waiting > self._capacity:
+                raise WireError(f"{waiting} messages in {self._capacity} slots, {length} bytes in {self._size}")
+            start += _BEFORE
+            if length < BIG:
+                found = memoryview(bytearray(memory[start : start + length]))
+            else:
+                found = new_memory(length)
+                np.copyto(np.frombuffer(found, np.uint8), np.frombuffer(memory[start : start + length], np.uint8))
+            self._taken = True
+            if frees:
+                self._free()
+            return found
+        finally:
+            self._lock.release()
+
+    def _free(self) -> None:
+        if not self._taken:
+            raise RuntimeError("no message was taken")
+        self._taken = False
+        self._count = (self._count + 1) % _ROUND
+        if self._fence:
+            self._fence()
+        self._freed.cell.value = self._count
+        self._freed.wake()
+
+    def _await_message(self, end: float) -> int:
+        """How many messages there are; at least one."""
+        waited = False
+        while True:
+            alone = self._is_alone(waited)  # looked up first: what it sent before it went is there by now
+            if self._closed:
+                raise ClosedError
+            sent = self._sent.cell.value
+            if sent != self._count:
+                return (sent - self._count) % _ROUND
+            if alone:
+                raise ClosedError
+            self._sent.wait(sent, time_left(end, LOOK_SECONDS))
+            waited = True
+
+    def _await_free(self, end: float, at_most: int) -> None:
+        """Wait until no more than so many slots are taken, and there is somebody to send to."""
+        waited = False
+        while True:
+            if self._closed or self._theirs.cell.value:
+                raise ClosedError
+            freed = self._freed.cell.value
+            if (self._count - freed) % _ROUND <= at_most:
+                return
+            if self._is_alone(waited):
+                raise ClosedError
+            self._freed.wait(freed, time_left(end, LOOK_SECONDS))
+            waited = True
+
+    def _is_alone(self, asks: bool) -> bool:
+        """Whether the other side is closed or, if we ask for it since that takes longer, its process is gone."""
+        if self._theirs.cell.value:
+            return True
+        if not asks:
+            return False
+        if self._process is None:
+            pid = self._peer.cell.value
+            if not pid:
+                return False  # the sender has yet to come
+            try:
+                self._process = os.pidfd_open(pid)
+            except ProcessLookupError:
+                return True
+        poll = select.poll()
+        poll.register(self._process, select.POLLIN)
+        return bool(poll.poll(0))
