@@ -13,7 +13,7 @@ import secrets
 import select
 import struct
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ LOOK_SECONDS = 0.05
 _HEAD = struct.Struct("<8sQQ16s")
 _MAGIC = b"FRGRING\x01"
 _SENT, _FREED, _SENDER_CLOSED, _RECEIVER_CLOSED, _SENDER = 64, 128, 192, 256, 320
+_RECEIVER_WAITS, _SENDER_WAITS = 384, 448
 _SLOTS, _BEFORE = 4096, 64
 _LENGTH = struct.Struct("<Q")
 _ROUND = 2**32
@@ -44,6 +45,7 @@ class SharedPipe:
         self._capacity, self._size, self._sends = capacity, size, sends
         self._memory, self._stride = memoryview(memory), _stride(size)
         self._sent, self._freed = Word(memory, _SENT), Word(memory, _FREED)
+        self._receiver_waits, self._sender_waits = Word(memory, _RECEIVER_WAITS), Word(memory, _SENDER_WAITS)
         ours, theirs = (_SENDER_CLOSED, _RECEIVER_CLOSED) if sends else (_RECEIVER_CLOSED, _SENDER_CLOSED)
         self._ours, self._theirs, self._peer = Word(memory, ours), Word(memory, theirs), Word(memory, _SENDER)
         self._lock = threading.Lock()
@@ -79,7 +81,10 @@ class SharedPipe:
         except ProcessLookupError:
             raise ClosedError from None
         try:
-            descriptor = os.open(f"/proc/{pid}/fd/{int(address['descriptor'])}", os.O_RDWR | os.O_CLOEXEC)
+            path = f"/proc/{pid}/fd/{int(address['descriptor'])}"
+            if not os.readlink(path).startswith("/memfd:"):
+                raise ClosedError  # the number is another file's by now, which must not be opened
+            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
             try:
                 memory = mmap.mmap(descriptor, 0)
             finally:
@@ -88,11 +93,10 @@ class SharedPipe:
             if (magic, found) != (_MAGIC, nonce) or len(memory) != _SLOTS + capacity * _stride(size):
                 raise ClosedError  # the number of the process or of the file is somebody else's by now
             pipe = SharedPipe(memory, capacity, size, sends=True)
-        except (FileNotFoundError, ProcessLookupError, ValueError):
+        except BaseException as error:
             os.close(process)
-            raise ClosedError from None
-        except BaseException:
-            os.close(process)
+            if isinstance(error, (FileNotFoundError, ProcessLookupError, ValueError)):
+                raise ClosedError from None
             raise
         pipe._process = process
         pipe._peer.cell.value = os.getpid()
@@ -121,9 +125,9 @@ class SharedPipe:
             if self._fence:
                 self._fence()
             self._sent.cell.value = self._count
-            self._sent.wake()
         finally:
             self._lock.release()
+        _wake(self._sent, self._receiver_waits, self._fence)
 
     def recv(self, timeout: float) -> memoryview:
         """Copy the next message out of its slot."""
@@ -139,6 +143,7 @@ class SharedPipe:
             if self._closed:
                 raise ClosedError
             self._free()
+        _wake(self._freed, self._sender_waits, self._fence)
 
     def fill(self) -> float:
         """Slots that were not freed yet."""
@@ -170,6 +175,7 @@ class SharedPipe:
                 nothing = mmap.mmap(-1, mmap.PAGESIZE)
                 self._memory = memoryview(nothing)
                 self._sent = self._freed = self._ours = self._theirs = self._peer = Word(nothing, 0)
+                self._receiver_waits = self._sender_waits = self._ours
                 for descriptor in (self._descriptor, self._process):
                     if descriptor is not None and descriptor >= 0:
                         os.close(descriptor)
@@ -198,9 +204,11 @@ class SharedPipe:
             self._taken = True
             if frees:
                 self._free()
-            return found
         finally:
             self._lock.release()
+        if frees:
+            _wake(self._freed, self._sender_waits, self._fence)
+        return found
 
     def _free(self) -> None:
         if not self._taken:
@@ -210,7 +218,6 @@ class SharedPipe:
         if self._fence:
             self._fence()
         self._freed.cell.value = self._count
-        self._freed.wake()
 
     def _await_message(self, end: float) -> int:
         """How many messages there are; at least one."""
@@ -224,7 +231,10 @@ class SharedPipe:
                 return (sent - self._count) % _ROUND
             if alone:
                 raise ClosedError
-            self._sent.wait(sent, time_left(end, LOOK_SECONDS))
+            seconds = time_left(end, LOOK_SECONDS)
+            self._receiver_waits.cell.value = 1
+            self._sent.wait(sent, seconds)
+            self._receiver_waits.cell.value = 0
             waited = True
 
     def _await_free(self, end: float, at_most: int) -> None:
@@ -238,7 +248,10 @@ class SharedPipe:
                 return
             if self._is_alone(waited):
                 raise ClosedError
-            self._freed.wait(freed, time_left(end, LOOK_SECONDS))
+            seconds = time_left(end, LOOK_SECONDS)
+            self._sender_waits.cell.value = 1
+            self._freed.wait(freed, seconds)
+            self._sender_waits.cell.value = 0
             waited = True
 
     def _is_alone(self, asks: bool) -> bool:
@@ -258,3 +271,15 @@ class SharedPipe:
         poll = select.poll()
         poll.register(self._process, select.POLLIN)
         return bool(poll.poll(0))
+
+
+def _wake(counter: Word, waits: Word, fence: Callable[[], None] | None) -> None:
+    """Wake who waits for a counter that was changed, if anybody does.
+
+    The pipe's lock was let go in between: on x86-64 others see the counter before we look whether they wait. Who waits
+    says so before the kernel looks at the counter for the last time.
+    """
+    if fence:
+        fence()
+    if waits.cell.value:
+        counter.wake()

@@ -8,91 +8,17 @@ import struct
 import threading
 from collections.abc import Sequence
 
-from fragmenta.worker.channels.pipe import ClosedError, check_size, new_memory, take_turn, time_left
+from fragmenta.worker.channels.connection import GONE_SECONDS, End
+from fragmenta.worker.channels.pipe import ClosedError, check_size, new_memory, take_turn
 from fragmenta.worker.channels.wire import WireError
 
 INLINE = 1 << 16
 """Messages up to this size are sent by whoever calls; larger ones by a thread of the pipe."""
-GONE_SECONDS = 15.0
-"""How long a peer may be out of reach: a link that is cut for less goes on, a machine that is lost is noticed."""
-LOOK_SECONDS = 1.0
-"""How often who waits looks whether the peer can still be reached."""
 _LENGTH = struct.Struct("<Q")
-_INFO = struct.Struct("<xxBB52xI")
-"""Of Linux' tcp_info: unanswered retransmissions, unanswered window probes, milliseconds since the last answer."""
 _MOST_PARTS = 512
 
 
-class _End:
-    """What both ends share: one connection, and one lock for who uses it."""
-
-    def __init__(self, size: int, capacity: int) -> None:
-        if size < 1 or capacity < 1:
-            raise ValueError(f"a pipe of {capacity} places of {size} bytes: give at least 1 of each")
-        self._size, self._capacity = size, capacity
-        self._lock, self._closing = threading.Lock(), threading.Lock()
-        self._closed = False
-        self._connected = threading.Event()
-        self._connection: socket.socket | None = None
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether this end was closed."""
-        return self._closed
-
-    def attach(self, connection: socket.socket) -> bool:
-        """Use this connection from now on; False if there was one before, or the pipe is closed."""
-        with self._closing:
-            if self._closed or self._connection is not None:
-                return False
-            connection.setblocking(False)
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            for option, value in (
-                (socket.TCP_KEEPIDLE, int(GONE_SECONDS / 3)),
-                (socket.TCP_KEEPINTVL, int(GONE_SECONDS / 6)),
-                (socket.TCP_KEEPCNT, 4),
-            ):
-                connection.setsockopt(socket.IPPROTO_TCP, option, value)
-            self._connection = connection
-            self._connected.set()
-            return True
-
-    def _await(self, event: int, end: float) -> socket.socket:
-        """Wait until the connection can be read from or written to."""
-        while not self._connected.is_set():
-            self._connected.wait(time_left(end, LOOK_SECONDS))
-        if self._closed or self._connection is None:
-            raise ClosedError
-        poll = select.poll()
-        poll.register(self._connection, event)
-        while not poll.poll(time_left(end, LOOK_SECONDS) * 1000 + 1):
-            if self._closed or _is_out_of_reach(self._connection):
-                raise ClosedError
-        if self._closed:
-            raise ClosedError
-        return self._connection
-
-    def close(self) -> None:
-        """Hang up."""
-        with self._closing:
-            if self._closed:
-                return
-            self._closed = True
-            self._connected.set()
-            if self._connection is not None:
-                with contextlib.suppress(OSError):
-                    self._connection.shutdown(socket.SHUT_RDWR)  # wakes who waits, which closing would not
-            self._leave()
-            with self._lock:
-                if self._connection is not None:
-                    self._connection.close()
-
-    def _leave(self) -> None:
-        """Wait for what else uses the connection."""
-
-
-class SocketSender(_End):
+class SocketSender(End):
     """The end that sends."""
 
     def __init__(self, size: int, capacity: int) -> None:
@@ -219,7 +145,7 @@ class SocketSender(_End):
             thread.join()
 
 
-class SocketReceiver(_End):
+class SocketReceiver(End):
     """The end that receives. Its connection may come later."""
 
     def __init__(self, size: int, capacity: int) -> None:
@@ -322,8 +248,9 @@ class SocketReceiver(_End):
         return message
 
     def _read_into(self, memory: memoryview, end: float) -> int:
+        connection = self._await(select.POLLIN, end)
         try:
-            found = self._await(select.POLLIN, end).recv_into(memory)
+            found = connection.recv_into(memory)
         except BlockingIOError:
             return 0
         except OSError:
@@ -331,13 +258,3 @@ class SocketReceiver(_End):
         if not found:
             raise ClosedError
         return found
-
-
-def _is_out_of_reach(connection: socket.socket) -> bool:
-    """Whether the peer has not answered for long. One that is merely slow to read still answers, machine to machine."""
-    try:
-        info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO.size)
-    except OSError:
-        return True
-    retransmissions, probes, since = _INFO.unpack(info)
-    return retransmissions + probes >= 3 and since >= GONE_SECONDS * 1000

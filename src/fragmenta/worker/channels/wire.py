@@ -16,6 +16,7 @@ MOST_ARRAYS = MOST_NUMBERS = 4096
 MOST_DIMENSIONS = 32
 _MOST_ITEMS = 2**48
 _MOST_DESCRIBED = MOST_ARRAYS * (2 + 8 * MOST_DIMENSIONS) + ALIGNED
+_MOST_KEPT = 4096
 _TYPES = tuple(
     np.dtype(kind)
     for kind in (
@@ -99,7 +100,9 @@ def unpack(buffer: Buffer) -> tuple[list[np.ndarray], list[int]]:
     except struct.error:
         raise WireError(f"ends within its header, after {len(buffer)} bytes") from None
     place = _HEAD.size + 8 * count
-    layout = _layout(arrays, place, length, bytes(buffer[place : place + min(described, _MOST_DESCRIBED)]))
+    # Long ones are not kept, so that nobody can fill our memory with them.
+    lay_out = _layout if described <= _MOST_KEPT else _layout.__wrapped__
+    layout = lay_out(arrays, place, length, bytes(buffer[place : place + min(described, _MOST_DESCRIBED)]))
     return [np.ndarray(shape, kind, buffer, place) for kind, shape, place in layout], numbers
 
 

@@ -1,0 +1,50 @@
+"""The other process of the tests of pipes: `python pipe_peer.py WHAT ADDRESS`, an address as JSON."""
+
+import json
+import os
+import sys
+import time
+from typing import Any
+
+import numpy as np
+
+from fragmenta.worker.channels.exchange import Exchange
+from fragmenta.worker.channels.memory import ClosedError
+from fragmenta.worker.channels.remote import ArrayChannel
+
+TOKEN = b"a token that only tests have, yes"
+
+
+def main() -> None:
+    """Tell our own address, then do what we were told."""
+    what, address = sys.argv[1], json.loads(sys.argv[2])
+    exchange = Exchange("127.0.0.1", TOKEN)
+    there = ArrayChannel(exchange.sender(address, 20))
+    pipe, ours = exchange.receiver("back", 1 << 22, 2, address["kind"] == "shared")
+    print(json.dumps(ours), flush=True)
+    here = ArrayChannel(pipe)
+    if what == "echo":
+        _echo(here, there)
+    elif what == "two":
+        here.recv(20)
+        for i in range(2):
+            there.send(np.int32(i), 20)
+        os._exit(0)  # nothing is closed
+    elif what == "count":
+        for i in range(100_000):
+            there.send(np.full(1000, i), 60)
+    elif what == "sleep":
+        time.sleep(600)
+    exchange.close()
+
+
+def _echo(here: Any, there: Any) -> None:
+    try:
+        while True:
+            there.send(here.recv(60), 60)
+    except ClosedError:
+        pass
+
+
+if __name__ == "__main__":
+    main()
