@@ -1,0 +1,15 @@
+"""The cluster engine's processes as subprocesses of this one."""
+
+from pathlib import Path
+
+from fragmenta.engines.launch import SERVE
+from fragmenta_host.children import Children, Shown
+
+
+class ProcessLauncher(Children):
+    """Starts subprocesses; what they print goes to standard error, and to a file per process in `logs`."""
+
+    address = "127.0.0.1"
+
+    def __init__(self, logs: Path | None = None, serve: str = SERVE) -> None:
+        super().__init__(serve, Shown(logs))

@@ -1,0 +1,201 @@
+"""Processes on a Ray cluster: Ray places, starts, watches and ends them. What they say to each other is theirs."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from queue import Queue
+from threading import Thread
+from typing import Any, Literal
+
+from fragmenta.engines import ray_access
+from fragmenta.engines.launch import SERVE
+from fragmenta.errors import ConfigError
+from fragmenta_host.children import ENDING_SECONDS, Children, Shown
+
+PLACING_SECONDS = 60.0
+"""How long a process may wait for its place: Ray must notice that a node died, and find room elsewhere."""
+
+MOST_LINES = 10_000
+"""How many lines of output wait on a node to be read."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a process runs: the node of the cluster, the machine's address, its process id."""
+
+    node: str
+    address: str
+    pid: int
+
+
+class RayLauncher:
+    """Starts one process per bundle of resources, on a cluster at `address` or on a Ray of its own on this machine.
+
+    Each process is the child of a Ray actor in its bundle of one placement group. What they print goes to standard
+    error here and to a file per process in `logs`, whatever machine they are on.
+    """
+
+    def __init__(
+        self,
+        needs: Sequence[dict[str, float]],
+        address: str | None = None,
+        strategy: Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"] = "PACK",
+        logs: Path | None = None,
+        serve: str = SERVE,
+        placing_seconds: float = PLACING_SECONDS,
+    ) -> None:
+        self._needs, self._serve, self._patience = list(needs), serve, placing_seconds
+        self._show = Shown(logs)
+        self._actors: dict[int, Any] = {}
+        self._placed: dict[int, Any] = {}
+        self._ends: dict[int, Any] = {}
+        self._since: dict[int, float] = {}
+        self._listeners: list[Thread] = []
+        self._ray = ray_access.connect(address, cpus=_sum(needs, "CPU"))
+        self._code = ray_access.code(self._ray)
+        self.address: str = self._ray.util.get_node_ip_address()
+        self._group = self._ray.util.placement_group(self._needs, strategy=strategy)
+        if not self._group.wait(placing_seconds):
+            have = "; ".join(f"{s.address}: {s.cpus:g} CPUs, {s.gpus:g} GPUs" for s in ray_access.nodes(self._ray))
+            self.close()
+            raise ConfigError(
+                f"the Ray cluster has no room for {len(needs)} processes with {_sum(needs, 'CPU'):g} CPUs and "
+                f"{_sum(needs, 'GPU'):g} GPUs in all ({strategy}; it has {have}): use fewer replicas, or add nodes"
+            )
+
+    def start(self, index: int, job: bytes, coordinator: tuple[str, int], token: bytes) -> None:
+        """Start process `index` and return at once; the same index again replaces one that was lost.
+
+        It takes the place of the lost one while that is there, else the one that Ray moves its bundle to.
+        """
+        if index in self._actors and self._unreachable(index):
+            self._ray.kill(self._actors.pop(index))  # its node may come back, and the process with it
+        if index not in self._actors:
+            self._actors[index] = self._new_actor(index)
+        actor = self._actors[index]
+        self._since[index] = time.monotonic()
+        self._placed[index] = actor.start.remote(index, job, coordinator, token)
+        self._ends[index] = actor.wait.remote(index, self._placed[index])
+
+    def ended(self, index: int) -> str | None:
+        """In words how process `index` ended, or None while it starts or runs."""
+        if self._known(self._ends[index]):
+            return self._outcome(index)
+        if not self._known(self._placed[index]) and time.monotonic() - self._since[index] > self._patience:
+            return f"could not be placed within {self._patience:g} s: the cluster has no room for {self._needs[index]}"
+        return None
+
+    def place(self, index: int) -> Place | None:
+        """Where process `index` runs, or None while it has no place."""
+        if not self._known(self._placed[index]):
+            return None
+        try:
+            return Place(*self._ray.get(self._placed[index]))
+        except self._ray.exceptions.RayError:
+            return None
+
+    def kill(self, index: int) -> None:
+        """End process `index` now, even if it is stopped."""
+        if index in self._actors:
+            self._actors[index].kill.remote(index)
+
+    def dashboard_url(self) -> str | None:
+        """The address of Ray's dashboard, where the cluster runs one."""
+        url = self._ray._private.worker.get_dashboard_url()
+        return f"http://{url}" if url else None
+
+    def close(self) -> None:
+        """End all processes, leave the cluster, and end Ray where it was started here."""
+        if not self._ray.is_initialized():
+            return
+        for actor in self._actors.values():
+            self._ray.kill(actor)  # the kernel ends the process with it
+        for listener in self._listeners:
+            listener.join(ENDING_SECONDS)
+        self._ray.util.remove_placement_group(self._group)
+        self._ray.shutdown()
+
+    def _new_actor(self, index: int) -> Any:
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+        actor = (
+            _holder(self._ray)
+            .options(
+                num_cpus=self._needs[index].get("CPU", 0),
+                num_gpus=self._needs[index].get("GPU", 0),
+                max_restarts=0,
+                max_concurrency=4,  # one call waits for the end, one for output; others kill it and start the next
+                runtime_env=self._code,
+                scheduling_strategy=PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=index),
+            )
+            .remote(self._serve)
+        )
+        listener = Thread(target=self._listen, args=(index, actor), name="fragmenta-output", daemon=True)
+        listener.start()
+        self._listeners = [*(thread for thread in self._listeners if thread.is_alive()), listener]
+        return actor
+
+    def _listen(self, index: int, actor: Any) -> None:
+        """Show what the process prints, for as long as its actor is there."""
+        while True:
+            try:
+                lines = self._ray.get(actor.output.remote())
+            except self._ray.exceptions.RayError:
+                return
+            for line in lines:
+                self._show(index, line)
+
+    def _known(self, answer: Any) -> bool:
+        return bool(self._ray.wait([answer], timeout=0, fetch_local=False)[0])
+
+    def _unreachable(self, index: int) -> bool:
+        """Whether the actor of process `index` died or was cut off: one that is there tells how its process ended."""
+        try:
+            if self._known(self._ends[index]):
+                self._ray.get(self._ends[index])
+        except self._ray.exceptions.RayError:
+            return True
+        return False
+
+    def _outcome(self, index: int) -> str:
+        errors = self._ray.exceptions
+        try:
+            return self._ray.get(self._ends[index])
+        except errors.ActorUnavailableError:
+            return "its node is gone or cannot be reached"
+        except errors.ActorDiedError as error:
+            return "its node is gone" if "its node" in str(error) else "the Ray actor that held it died"
+        except errors.RayError as error:
+            return "could not be started: " + str(error).strip().splitlines()[-1]
+
+
+def _holder(ray: Any) -> Any:
+    """The Ray actor that holds one process. Its class goes there by value, so that Ray's processes load no JAX."""
+
+    class Fragment:
+        def __init__(self, serve: str) -> None:
+            self._lines: Queue[bytes] = Queue(MOST_LINES)  # a process that prints faster than we read must wait
+            self._children = Children(serve, lambda index, line: self._lines.put(line))
+
+        def start(self, index: int, job: bytes, coordinator: tuple[str, int], token: bytes) -> tuple[str, str, int]:
+            import ray
+
+            self._children.start(index, job, coordinator, token)
+            return ray.get_runtime_context().get_node_id(), ray.util.get_node_ip_address(), self._children.pid(index)
+
+        def wait(self, index: int, started: object) -> str:
+            return self._children.wait(index)
+
+        def kill(self, index: int) -> None:
+            self._children.kill(index)
+
+        def output(self) -> list[bytes]:
+            first = self._lines.get()
+            return [first, *(self._lines.get() for _ in range(self._lines.qsize()))]
+
+    return ray.remote(Fragment)
+
+
+def _sum(needs: Sequence[dict[str, float]], kind: str) -> float:
+    return sum(need.get(kind, 0) for need in needs)

@@ -1,0 +1,142 @@
+"""The way into Ray: a cluster with a token that is asked for, or a Ray of our own that only this machine reaches."""
+
+import math
+import os
+import secrets
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from fragmenta.errors import ConfigError
+
+STORE_BYTES = 80 * 2**20
+"""Memory for the object store of a Ray of our own: nothing large goes through it."""
+
+ANSWERING_SECONDS = 60.0
+"""How long a cluster may take to say whether it lets us in."""
+
+TOKEN_HELP = (
+    "start Ray on every machine with RAY_AUTH_MODE=token and the same token, made once by `ray get-auth-token "
+    "--generate`, in ~/.ray/auth_token or RAY_AUTH_TOKEN, and have it here too"
+)
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A node of a cluster: its id, the address and name of its machine, and what it has."""
+
+    node: str
+    address: str
+    host: str
+    cpus: float
+    gpus: float
+
+
+def connect(address: str | None, cpus: float = 0) -> Any:
+    """The module `ray`, connected to the cluster at `address` (host:port, or auto), or to a Ray of our own with `cpus`.
+
+    A cluster is refused before anything starts unless it asks for a token and accepts ours.
+    """
+    ray = _import(own=address is None)
+    # Ray prints the logs of dead nodes to standard output, which is for scripts; `ended` says it in one line.
+    ray._private.worker.print_to_stdstream = lambda *_, **__: None
+    settings: dict[str, Any] = {"configure_logging": False, "logging_level": "error", "log_to_driver": False}
+    if address is not None:
+        _check_token(address)
+        ray.init(address=address, **settings)
+        return ray
+    started = ray.init(
+        address="local",  # else Ray joins another one that it finds on this machine
+        num_cpus=max(1, math.ceil(cpus)),
+        include_dashboard=False,
+        object_store_memory=STORE_BYTES,
+        **settings,
+    )
+    if started.address_info["node_ip_address"] != "127.0.0.1":
+        ray.shutdown()
+        raise ConfigError(
+            "Ray would listen beyond this machine, because it was imported before fragmenta could tell it not to: "
+            "do not import ray, or set RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0"
+        )
+    return ray
+
+
+def slots(address: str) -> list[Slot]:
+    """What the cluster at `address` has, node by node."""
+    ray = connect(address)
+    try:
+        return nodes(ray)
+    finally:
+        ray.shutdown()
+
+
+def nodes(ray: Any) -> list[Slot]:
+    """The nodes that are alive in the cluster that `ray` is connected to."""
+    return [
+        Slot(
+            node["NodeID"],
+            node["NodeManagerAddress"],
+            node["NodeManagerHostname"],
+            node["Resources"].get("CPU", 0),
+            node["Resources"].get("GPU", 0),
+        )
+        for node in ray.nodes()
+        if node["Alive"]
+    ]
+
+
+def code(ray: Any) -> dict[str, Any]:
+    """How processes come by the user's modules: on this machine where they are found here, elsewhere as a copy.
+
+    What is copied is the folder that the command was run in; fragmenta itself must be installed on all machines.
+    """
+    settings = {name: value for name, value in os.environ.items() if name.startswith(("JAX_", "XLA_"))}
+    if any(slot.host != socket.gethostname() for slot in nodes(ray)):
+        return {"env_vars": settings, "working_dir": os.getcwd()}
+    return {"env_vars": {**settings, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}}
+
+
+def _import(own: bool) -> Any:
+    """Ray, with the settings that it reads as it is imported."""
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ["RAY_AUTH_MODE"] = "token"
+    if own:
+        # Says that Ray is for one machine: then all of it binds to 127.0.0.1. Else all of it listens on every address.
+        os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+        # Other users of this machine reach 127.0.0.1 as well.
+        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    try:
+        import ray
+    except ImportError:
+        raise ConfigError("the ray engine needs Ray: pip install 'fragmenta[ray]'") from None
+    if ray.is_initialized():
+        raise ConfigError("this process is connected to Ray already: call ray.shutdown() first")
+    return ray
+
+
+def _check_token(address: str) -> None:
+    """Refuse a cluster that lets in those without a token, or that does not let us in."""
+    command = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--skip-version-check"]
+    command += [] if address == "auto" else ["--address", address]
+    asked = [
+        subprocess.Popen(
+            command,
+            env={**os.environ, "RAY_AUTH_MODE": mode},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for mode in ("disabled", "token")
+    ]
+    answers = [process.communicate(timeout=ANSWERING_SECONDS)[0] for process in asked]
+    without_token, with_token = (process.returncode == 0 for process in asked)
+    if without_token:
+        raise ConfigError(f"the Ray cluster at {address} runs the code of anybody who reaches it: {TOKEN_HELP}")
+    if not with_token and "authentication" in answers[1].lower():
+        raise ConfigError(f"the Ray cluster at {address} does not accept the token found here: {TOKEN_HELP}")
+    if not with_token:
+        raise ConfigError(
+            f"no Ray cluster answers at {address}: check the address (host:port), or run `ray start --head`"
+        )
