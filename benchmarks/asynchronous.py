@@ -89,7 +89,8 @@ def start_and_stop(times: int) -> tuple[list[str], list[float]]:
     for _ in range(times):
         plan = fragmenta.project(graph, "single_learner_async", cluster())
         leaves = jax.tree.leaves(algorithm.init(env, jax.random.key(0)))
-        with LocalEngine(plan, leaves, deadline=60.0) as engine:
+        with LocalEngine(plan, deadline=60.0) as engine:
+            engine.begin(leaves)
             assert len(list(engine.run(5))) == 5
         gc.collect()
         with open("/proc/self/statm") as file:

@@ -43,7 +43,8 @@ def play(game: str, num_envs: int, total_steps: int, minutes: float) -> list[dic
     recent, records, shown = RecentEpisodes(), [], 0.0
     with env.opened(2):
         leaves = jax.tree.leaves(jax.jit(lambda key: ppo.init(env, key))(jax.random.key(0)))
-        with LocalEngine(plan, leaves) as engine:
+        with LocalEngine(plan) as engine:
+            engine.begin(leaves)
             started = time.monotonic()
             for report in engine.run(total_steps // ppo.steps_per_iteration):
                 values = jax.device_get(report.metrics)

@@ -45,7 +45,8 @@ class Ours:
         env = fragmenta.make("CartPole-v1")
         plan = fragmenta.project(fragmenta.trace(self.algorithm, env), policy, fragmenta.Cluster(("cpu:0",)), merge)
         state = jax.tree.leaves(jax.jit(lambda key: self.algorithm.init(env, key))(jax.random.key(0)))
-        self.engine = LocalEngine(plan, state)
+        self.engine = LocalEngine(plan)
+        self.engine.begin(state)
         self.state, self.plan = state, plan
 
     def rate(self, iterations: int) -> float:

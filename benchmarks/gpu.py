@@ -32,7 +32,8 @@ def steps_per_second(num_envs: int, compute: str, kernel_rows: int) -> tuple[flo
     state = jax.tree.leaves(jax.jit(lambda key: algorithm.init(env, key))(jax.random.key(0)))
     position = {name: i for i, name in enumerate(plan.graph.metric_names)}
     episodes, marks = RecentEpisodes(), []
-    with LocalEngine(plan, state) as engine:
+    with LocalEngine(plan) as engine:
+        engine.begin(state)
         for report in engine.run(iterations):
             metrics = jax.device_get(report.metrics)
             episodes.add(int(metrics[position["episodes"]]), float(metrics[position["returns"]]))

@@ -37,6 +37,9 @@ class Watch:
     def planned(self, *_: Any) -> None:
         self.started = time.monotonic()
 
+    def placed(self, *_: Any) -> None:
+        pass
+
     def compiled(self, seconds: float) -> None:
         self.started = time.monotonic()
 

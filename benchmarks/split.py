@@ -26,7 +26,9 @@ def engine_of(policy: str, replicas: int, num_envs: int, iterations: int) -> tup
     env = fragmenta.make("CartPole-v1")
     plan = fragmenta.project(fragmenta.trace(algorithm, env), policy, local_cluster(replicas), merge=False)
     state = jax.tree.leaves(jax.jit(lambda key: algorithm.init(env, key))(jax.random.key(0)))
-    return LocalEngine(plan, state), algorithm.steps_per_iteration
+    engine = LocalEngine(plan)
+    engine.begin(state)
+    return engine, algorithm.steps_per_iteration
 
 
 def steps_per_second(policy: str, replicas: int, num_envs: int) -> float:

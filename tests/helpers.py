@@ -34,7 +34,8 @@ def run_plan(
     """The same through fragments."""
     check_plan(plan)
     leaves, structure = jax.tree.flatten(initial_state(algorithm, env))
-    with LocalEngine(plan, leaves, deadline) as engine:
+    with LocalEngine(plan, deadline) as engine:
+        engine.begin(leaves)
         reports = [jax.device_get(report.metrics) for report in engine.run(iterations)]
         engine.finish()
         state = jax.tree.unflatten(structure, engine.state())

@@ -46,6 +46,14 @@ class EnvironmentFaultError(RuntimeError):
         super().__init__(f"environment {fault.index} of {name}, step {step}: {fault.what}{hint}")
         self.trace = fault.trace
 
+    @staticmethod
+    def told(message: str, trace: str) -> "EnvironmentFaultError":
+        """One that another process tells of, whose message is whole already."""
+        error = EnvironmentFaultError.__new__(EnvironmentFaultError)
+        RuntimeError.__init__(error, message)
+        error.trace = trace
+        return error
+
 
 class WrongValueError(ValueError):
     """An environment returned what its spaces do not allow."""

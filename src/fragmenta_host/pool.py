@@ -51,6 +51,7 @@ class Pool:
         self.spec, self.options = spec, options or PoolOptions()
         check(self.options)
         self.mode, self.workers, self.restarted = "", 0, 0
+        self._first = 0
         self.failure: BaseException | None = None
         self._backend: Backend | None = None
         self._parts, self._count = 1, 0
@@ -63,6 +64,16 @@ class Pool:
     def twin(self) -> "Pool":
         """Another pool of the same environments, which need not find out again what they are."""
         return Pool(self.spec, self.options, (self.description, self.step_seconds))
+
+    def __reduce__(self) -> Any:
+        return Pool, (self.spec, self.options, (self.description, self.step_seconds))
+
+    def open_part(self, first: int, most_workers: int) -> None:
+        """A run of which this pool has a part of the environments only, from index `first` on, for one lane."""
+        self._first = first
+        if self.options.workers is None:
+            self.options = dataclasses.replace(self.options, workers=most_workers)
+        self.open(1)
 
     def open(self, parts: int) -> None:
         """A new run, in which so many lanes step the environments, each an equal part of them in order."""
@@ -92,6 +103,7 @@ class Pool:
 
     def step(self, low: int, action: np.ndarray) -> Stepped:
         """One step of as many environments from index `low` on as there are actions."""
+        low -= self._first
         if low not in self._lanes:
             raise ClosedPoolError(f"{self.spec} was never reset")
         with self._lanes[low]:
@@ -222,13 +234,15 @@ class Pool:
                 used = f" ({self.restarted} restarts used)"
                 raise self._fatal(fault, step, used if self.restarted else "; --env-restarts N starts it anew")
             self.restarted += 1
-            line = f"fragmenta: environment {fault.index} of {self.spec}, step {step}: {fault.what}; started anew"
+            which = f"environment {self._first + fault.index} of {self.spec}"
+            line = f"fragmenta: {which}, step {step}: {fault.what}; started anew"
             print(f"{fault.trace}{line} ({self.restarted} of {self.options.restarts})", file=sys.stderr)
             # Another seed each time: the same episode would likely fail the same way.
             self._seeds = (self._seeds + 1_000_003 * self.restarted) % 2**31
             return self._backend.restart(fault, self._seeds, *lane)
 
     def _fatal(self, fault: Fault, step: int, hint: str) -> EnvironmentFaultError:
+        fault = dataclasses.replace(fault, index=self._first + fault.index)
         self.failure = EnvironmentFaultError(str(self.spec), fault, step, hint)
         return self.failure
 

@@ -85,7 +85,8 @@ def test_the_run_ends_within_two_seconds_of_the_failure() -> None:
 
     algorithm, env = Fragile(num_envs=4), fragmenta.make("CartPole-v1")
     plan = planned(algorithm, env, apart, CLUSTER, merge=False)
-    with LocalEngine(plan, jax.tree.leaves(initial_state(algorithm, env))) as engine:
+    with LocalEngine(plan) as engine:
+        engine.begin(jax.tree.leaves(initial_state(algorithm, env)))
         begin = time.monotonic()  # compiled already: four quick iterations, then the failure
         with pytest.raises(Exception, match="the sensor is broken"):
             list(engine.run(1_000))
@@ -116,7 +117,8 @@ def test_a_run_that_is_left_early_leaves_no_thread() -> None:
 
     algorithm, env = fragmenta.PPO(num_envs=4, horizon=8, hidden=(8,)), fragmenta.make("CartPole-v1")
     plan = planned(algorithm, env, "single_learner_fine", Cluster(("cpu:0", "cpu:1")), merge=True)
-    with LocalEngine(plan, jax.tree.leaves(initial_state(algorithm, env))) as engine:
+    with LocalEngine(plan) as engine:
+        engine.begin(jax.tree.leaves(initial_state(algorithm, env)))
         reports = engine.run(1_000)
         for _ in range(3):
             next(reports)

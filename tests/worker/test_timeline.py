@@ -29,7 +29,8 @@ def recorded(
     plan = planned(algorithm, environment, policy, cluster, merge=False)
     with environment.opened(replicas if env != "CartPole-v1" else 1):
         leaves = jax.tree.leaves(initial_state(algorithm, environment))
-        with LocalEngine(plan, leaves, 60.0, Window(*WINDOW)) as engine:
+        with LocalEngine(plan, 60.0, Window(*WINDOW)) as engine:
+            engine.begin(leaves)
             for report in engine.run(ITERATIONS):
                 assert all(0 <= fill <= 1 for fill in report.fill.values())
                 assert set(report.fill) == {f"{i.producer} -> {i.consumer}" for i in plan.interfaces}
@@ -176,6 +177,7 @@ def test_memory_does_not_grow_with_the_run(monkeypatch: Any) -> None:
 def test_an_engine_without_a_window_records_nothing() -> None:
     env = make("CartPole-v1")
     plan = planned(TINY, env, "fused", cpu_cluster(1, 1), merge=True)
-    with LocalEngine(plan, jax.tree.leaves(initial_state(TINY, env))) as engine:
+    with LocalEngine(plan) as engine:
+        engine.begin(jax.tree.leaves(initial_state(TINY, env)))
         assert [report.iteration for report in engine.run(2)] == [0, 1]
         assert engine.recordings() == []

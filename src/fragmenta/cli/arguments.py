@@ -10,10 +10,11 @@ from typing import Annotated, Any, TypeVar
 import tyro
 
 from fragmenta.algorithms import ALGORITHMS, Algorithm
+from fragmenta.engines import ENGINES, EngineOptions
 from fragmenta.envs import ENVIRONMENTS
 from fragmenta.errors import ConfigError, unknown
 from fragmenta.policies import Cluster
-from fragmenta.training.hardware import local_cluster, use_cpu_devices
+from fragmenta.training.hardware import engine_cluster, use_cpu_devices
 
 Options = TypeVar("Options")
 
@@ -26,19 +27,23 @@ class ClusterOptions:
     """How often the policy's replicated fragment runs; environments (or agents) are divided among the replicas.
     By default once, or twice for environments on the host that take their time."""
     cpu_devices: int | None = None
-    """As how many devices the processor counts; a replica that talks to others needs one of its own."""
+    """As how many devices the processor counts; a replica that talks to others needs one of its own. With processes
+    or Ray, how many processes fragments are spread over; by default one for each core."""
     lag: int = 0
     """1: collect the next iteration while the learner works on this one, with parameters one iteration old."""
     max_lag: int | None = None
     """Under an asynchronous policy: drop what was made with parameters more than so many versions old."""
 
-    def cluster(self) -> Cluster:
-        """The devices of this machine, used this way."""
-        if self.cpu_devices is not None:
+    def cluster(self, engine: str = "local", options: EngineOptions | None = None) -> Cluster:
+        """The devices of this machine, or of an engine's processes, used this way."""
+        if engine not in ENGINES:
+            raise unknown("engine", engine, ENGINES)
+        if self.cpu_devices is not None and engine == "local":
             use_cpu_devices(self.cpu_devices)
         if self.replicas is not None and self.replicas < 1:
             raise ConfigError(f"replicas is {self.replicas}: it must be at least 1")
-        return local_cluster(self.replicas or 0, self.lag, self.max_lag)
+        how = self.replicas or 0, self.lag, self.max_lag, self.cpu_devices
+        return engine_cluster(engine, options or EngineOptions(), *how)
 
 
 def read(command: str, options: type[Options], arguments: list[str]) -> tuple[Algorithm, str, Options]:

@@ -3,6 +3,7 @@
 import importlib
 import sys
 
+from fragmenta.engines.errors import RemoteError
 from fragmenta.errors import ConfigError, StorageError, unknown
 from fragmenta.training.stopping import NotFiniteError, StoppedError
 from fragmenta_host.faults import EnvironmentFaultError
@@ -44,7 +45,7 @@ def main(arguments: list[str] | None = None) -> int:
     except (NotFiniteError, StorageError) as error:
         print(f"fragmenta: {error}", file=sys.stderr)
         return 1
-    except EnvironmentFaultError as error:
+    except (EnvironmentFaultError, RemoteError) as error:
         print(f"{error.trace}fragmenta: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

@@ -7,7 +7,9 @@ from pathlib import Path
 from fragmenta.cli.arguments import ClusterOptions, PolicyName, read_options
 from fragmenta.cli.train import show
 from fragmenta.cli.view import PlainView, TerminalView
+from fragmenta.engines import EngineOptions
 from fragmenta.training.loop import Result
+from fragmenta.training.runs import open_run
 from fragmenta.training.train import resume
 
 
@@ -17,6 +19,10 @@ class ResumeOptions(ClusterOptions):
 
     policy: PolicyName | None = None
     """Which part of the loop runs where. Synchronous policies never change the result."""
+    engine: str | None = None
+    """What runs the fragments: local, processes or ray."""
+    address: str | None = None
+    """For --engine ray: the cluster to run on."""
     total_steps: int | None = None
     """Environment steps in total, those before included."""
     json: bool = False
@@ -27,10 +33,14 @@ def run(arguments: list[str]) -> int:
     """Read the flags, go on, print what came of it."""
     path, options = read_options("resume", "RUN", ResumeOptions, arguments)
     asked = (options.replicas, options.cpu_devices, options.lag or None, options.max_lag)
-    cluster = options.cluster() if any(value is not None for value in asked) else None
+    engine_options = EngineOptions(address=options.address) if options.address else None
+    cluster = None
+    if any(value is not None for value in asked):
+        cluster = options.cluster(options.engine or open_run(path).config["engine"], engine_options)
     view = None if options.json else TerminalView() if sys.stdout.isatty() else PlainView()
 
     def start() -> Result:
-        return resume(path, options.policy, cluster, options.total_steps, watcher=view)
+        on = {"engine": options.engine, "engine_options": engine_options}
+        return resume(path, options.policy, cluster, options.total_steps, watcher=view, **on)
 
     return show(view, Path(path), start)

@@ -11,6 +11,7 @@ from pathlib import Path
 from fragmenta.cli.arguments import ClusterOptions, PolicyName, read
 from fragmenta.cli.trace import how_to_look
 from fragmenta.cli.view import PlainView, TerminalView
+from fragmenta.engines import EngineOptions
 from fragmenta.envs import EnvOptions
 from fragmenta.training.hardware import idle_gpu
 from fragmenta.training.loop import Result
@@ -21,14 +22,15 @@ from fragmenta.training.train import train
 
 
 @dataclasses.dataclass(frozen=True)
-class TrainOptions(ClusterOptions, EnvOptions, SaveOptions, EvaluationOptions):
+class TrainOptions(ClusterOptions, EngineOptions, EnvOptions, SaveOptions, EvaluationOptions):
     """Where and how to run."""
 
     policy: PolicyName | None = None
     """Which part of the loop runs where; `fragmenta policies` lists them. Synchronous ones never change the result.
     By default fused, or single_learner_coarse for environments on the host."""
     engine: str = "local"
-    """What runs the fragments: local (threads in this process)."""
+    """What runs the fragments: local (threads in this process), processes (a process for each, on this machine), or
+    ray (a process for each, on a Ray cluster)."""
     merge: bool = True
     """Join fragments and replicas that share a device."""
     seed: int = 0
@@ -54,7 +56,8 @@ def run(arguments: list[str]) -> int:
     named = "-".join(filter(None, (type(algorithm).__name__.lower(), env, options.policy, str(options.seed), stamp)))
     default = Path("runs") / re.sub(r"[:/]", ".", named)
     run_dir = options.run_dir or _unused(default)
-    cluster = options.cluster()
+    engine_options = EngineOptions(options.address, options.placement, options.restarts, options.watchdog)
+    cluster = options.cluster(options.engine, engine_options)
     warning = idle_gpu()
     if warning:
         print(f"fragmenta: {warning}", file=sys.stderr)
@@ -78,6 +81,7 @@ def run(arguments: list[str]) -> int:
             seeds=options.seeds,
             evaluation=EvaluationOptions(options.eval_every, options.eval_episodes),
             timeline=options.trace,
+            engine_options=engine_options,
         )
 
     return show(view, run_dir, start, options.trace)

@@ -2,6 +2,7 @@
 
 import shlex
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from rich.table import Table
 
 from fragmenta.algorithms import Algorithm
 from fragmenta.cli.live import Picture, clock, number, seconds_left
+from fragmenta.engines import Placed
 from fragmenta.graph import Plan, Program
 from fragmenta.training.loop import Progress
 
@@ -35,7 +37,7 @@ def plan_table(plan: Plan, algorithm: Algorithm) -> Table:
     for program in plan.programs:
         fragment = program.fragment
         sent = sum(i.bytes_per_iteration for i in plan.interfaces if i.producer == fragment.name)
-        together = " (one program)" if program.together else ""
+        together = "" if not program.together else " (one program)" if program.replicas == 1 else " (they meet)"
         table.add_row(
             fragment.name,
             ", ".join(fragment.stages),
@@ -67,6 +69,10 @@ class PlainView:
         self._console.print(plan_table(plan, algorithm))
         print(f"environments: {environments}")
         print("compiling ...", flush=True)
+
+    def placed(self, workers: Sequence[Placed]) -> None:
+        """Print where processes are."""
+        print("\n".join(_where(workers)), flush=True)
 
     def compiled(self, seconds: float) -> None:
         """Print how long compiling took."""
@@ -110,6 +116,10 @@ class TerminalView:
         self._live = Live(self._picture, console=self._console, refresh_per_second=PER_SECOND)
         self._live.start()
 
+    def placed(self, workers: Sequence[Placed]) -> None:
+        """Say where processes are, above the picture."""
+        self._console.print("\n".join(_where(workers)), highlight=False, markup=False)
+
     def compiled(self, seconds: float) -> None:
         """Say how long it took; the picture changes with the first iteration."""
         self._picture.wait("the first iteration")
@@ -127,6 +137,15 @@ class TerminalView:
     def finished(self, summary: dict[str, Any], run_dir: Path) -> None:
         """Print the outcome."""
         self._console.print(_outcome(summary, run_dir), highlight=False, soft_wrap=True, markup=False)
+
+
+def _where(workers: Sequence[Placed]) -> list[str]:
+    width = max(len(worker.worker) for worker in workers)
+    return [
+        f"{worker.worker:<{width}}  on {worker.host}{f', node {worker.node[:8]}' if worker.node else ''}, "
+        f"{worker.device}, process {worker.pid}"
+        for worker in workers
+    ]
 
 
 def _outcome(summary: dict[str, Any], run_dir: Path) -> str:

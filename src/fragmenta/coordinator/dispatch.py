@@ -48,6 +48,73 @@ def compile_plan(plan: Plan) -> list[list[Deployment]]:
     return [[built[index, where] for where in places] for index, places in enumerate(sites)]
 
 
+@dataclasses.dataclass(frozen=True)
+class Link:
+    """A way from one replica to another: for one interface, or for all between two fragments that do not wait for each
+    other."""
+
+    producer: str
+    source: int
+    consumer: str
+    target: int
+    interfaces: tuple[Interface, ...]
+
+    @property
+    def delivery(self) -> Delivery:
+        """How what goes this way is taken."""
+        return self.interfaces[0].delivery
+
+    @property
+    def name(self) -> str:
+        """What tells this link from all others; the same wherever the plan is made."""
+        value = self.interfaces[0].value.id
+        return f"{self.producer}.{self.source}-{self.consumer}.{self.target}-{value}"
+
+
+def links(plan: Plan) -> list[Link]:
+    """All links of a plan."""
+    replicas = {program.fragment.name: program.replicas for program in plan.programs}
+    found, bundled = [], {}
+    for interface in plan.interfaces:
+        ends = interface.producer, interface.consumer
+        if interface.delivery.kind == "every":
+            found += [Link(ends[0], a, ends[1], b, (interface,)) for a, b in _pairs(interface, replicas)]
+        else:
+            bundled.setdefault(ends, []).append(interface)
+    for (producer, consumer), interfaces in bundled.items():
+        pairs = [(a, b) for a in range(replicas[producer]) for b in range(replicas[consumer])]
+        found += [Link(producer, a, consumer, b, tuple(interfaces)) for a, b in pairs]
+    return found
+
+
+def ports_of(
+    plan: Plan,
+    fragment: str,
+    replica: int,
+    channel: Callable[[Link], Channel],
+    mailbox: Callable[[list[Link]], Mailbox],
+) -> Ports:
+    """The ports of one replica: `channel` gives its end of a link, `mailbox` its end of the mailbox behind several."""
+    ports = Ports({}, {}, {}, {})
+    boxes: dict[tuple[bool, str], list[Link]] = {}
+    for interface in plan.interfaces:
+        if interface.producer == fragment and interface.delivery.kind == "every":
+            # Replicas beyond the first have nothing to add to a value that all of them share.
+            ports.outgoing[interface.key] = []
+    for link in links(plan):
+        sends = (link.producer, link.source) == (fragment, replica)
+        if not sends and (link.consumer, link.target) != (fragment, replica):
+            continue
+        if link.delivery.kind != "every":
+            boxes.setdefault((sends, link.consumer if sends else link.producer), []).append(link)
+            continue
+        side = ports.outgoing if sends else ports.incoming
+        side.setdefault(link.interfaces[0].key, []).append(channel(link))
+    for (sends, other), behind in boxes.items():
+        (ports.posts if sends else ports.pickups)[other] = mailbox(behind)
+    return ports
+
+
 def assign(
     plan: Plan,
     deployments: Sequence[Sequence[Deployment]],
@@ -55,33 +122,23 @@ def assign(
     channel: Callable[[], Channel],
     mailbox: Callable[[Delivery], Mailbox],
 ) -> list[Assignment]:
-    """One assignment per worker. Afterwards every interface has a channel between each pair of replicas that use it,
-    or shares one mailbox with all others between the two fragments if these do not wait for each other."""
-    ports = {
-        (program.fragment.name, replica): Ports({}, {}, {}, {})
-        for program in plan.programs
-        for replica in range(program.replicas)
-    }
-    replicas = {program.fragment.name: program.replicas for program in plan.programs}
-    for interface in plan.interfaces:
-        if interface.delivery.kind != "every":
-            if interface.consumer not in ports[interface.producer, 0].posts:
-                shared = mailbox(interface.delivery)
-                for source in range(replicas[interface.producer]):
-                    ports[interface.producer, source].posts[interface.consumer] = shared
-                for target in range(replicas[interface.consumer]):
-                    ports[interface.consumer, target].pickups[interface.producer] = shared
-            continue
-        for source, target in _pairs(interface, replicas):
-            connection = channel()
-            ports[interface.producer, source].outgoing.setdefault(interface.key, []).append(connection)
-            ports[interface.consumer, target].incoming.setdefault(interface.key, []).append(connection)
-        for source in range(replicas[interface.producer]):
-            # Replicas beyond the first have nothing to add to a value that all of them share.
-            ports[interface.producer, source].outgoing.setdefault(interface.key, [])
+    """One assignment per worker, all of them in this process. Afterwards both ends of every link are one object."""
+    channels = {link.name: channel() for link in links(plan) if link.delivery.kind == "every"}
+    boxes = {(i.producer, i.consumer): i.delivery for i in plan.interfaces if i.delivery.kind != "every"}
+    mailboxes = {pair: mailbox(delivery) for pair, delivery in boxes.items()}
+
     return [
         Assignment(
-            deployment, replica, ports[program.fragment.name, replica], _initial(program, deployment, replica, state)
+            deployment,
+            replica,
+            ports_of(
+                plan,
+                program.fragment.name,
+                replica,
+                lambda link: channels[link.name],
+                lambda behind: mailboxes[behind[0].producer, behind[0].consumer],
+            ),
+            hold_state(program, deployment, part_of_state(program, replica, state)),
         )
         for program, places in zip(plan.programs, deployments, strict=True)
         for replica, deployment in enumerate(places)
@@ -169,15 +226,24 @@ def _pairs(interface: Interface, replicas: dict[str, int]) -> list[tuple[int, in
     return [(target if sources == targets else 0, target) for target in range(targets)]
 
 
-def _initial(program: Program, deployment: Deployment, replica: int, state: Sequence[Any]) -> dict[int, Any]:
-    """A worker's own copies of its leaves, because it will donate their buffers."""
+def part_of_state(program: Program, replica: int, state: Sequence[Any]) -> dict[int, Any]:
+    """The leaves that a replica keeps, its own part of those that are split; random keys as plain numbers."""
     found = {}
     for i in program.state:
-        value = program.graph.state_inputs[i]
-        axis = program.axes.get(value.id)
+        axis = program.axes.get(program.graph.state_inputs[i].id)
         leaf = to_raw(state[i])
         if program.replicas > 1 and axis is not None:
             leaf = jnp.split(leaf, program.replicas, axis)[replica]
-        place = deployment.site.sharding(value.shape, axis if program.together else None)
+        found[i] = leaf
+    return found
+
+
+def hold_state(program: Program, deployment: Deployment, leaves: dict[int, Any]) -> dict[int, Any]:
+    """A worker's own copies of its leaves, because it will donate their buffers."""
+    found = {}
+    for i, leaf in leaves.items():
+        value = program.graph.state_inputs[i]
+        split = deployment.site.together > 1
+        place = deployment.site.sharding(value.shape, program.axes.get(value.id) if split else None)
         found[i] = jax.device_put(jnp.copy(leaf), place)
     return found

@@ -17,6 +17,8 @@ class Placement:
 
     graph: Graph
     fragments: tuple[Fragment, ...]
+    apart: bool = False
+    """Replicas that talk to each other are in processes of their own."""
 
     def fragment_of(self, call: Call) -> str:
         """The fragment that runs a call."""
@@ -44,7 +46,7 @@ def place(graph: Graph, fragments: Sequence[Fragment], cluster: Cluster) -> Plac
     for fragment in fragments:
         _check_divides(fragment, graph.sizes)
     graph = _open(graph, frozenset(placed))
-    placement = Placement(graph, tuple(fragment for fragment in fragments if fragment.stages))
+    placement = Placement(graph, tuple(fragment for fragment in fragments if fragment.stages), cluster.apart)
     for node in graph.block.walk():
         if isinstance(node, Call):
             homes = {f.name for f in fragments if set(node.holds) & set(f.stages)}

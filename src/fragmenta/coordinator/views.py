@@ -10,7 +10,7 @@ from fragmenta.graph import Block, Call, Fragment, Glue, Graph, Loop, Node, Valu
 
 @dataclasses.dataclass(frozen=True)
 class View:
-    """The graph at one fragment's size. `replicas` counts those that run apart; together they count as one.
+    """The graph at one fragment's size. `replicas` counts those that run apart; in one program they count as one.
 
     `parts` says into how many parts a value falls at that size.
     """
@@ -57,7 +57,7 @@ def view(placement: Placement, fragment: Fragment, together: bool, sources: dict
     return View(
         fragment=fragment,
         graph=narrow,
-        replicas=1 if together else count,
+        replicas=1 if together and not placement.apart else count,
         parts=count,
         together=together,
         nodes=nodes,

@@ -1,7 +1,31 @@
-"""Engines by name."""
+"""Engines by name: what starts the workers of a plan and connects them."""
 
+from collections.abc import Callable
+
+from fragmenta.engines.base import Engine, EngineOptions, Placed, Report, Setup
+from fragmenta.engines.cluster import ClusterEngine
 from fragmenta.engines.local import LocalEngine
+from fragmenta.engines.processes import ProcessLauncher
+from fragmenta.engines.ray import RayLauncher
+from fragmenta.engines.replica import resources
 
-ENGINES = {"local": LocalEngine}
 
-__all__ = ["ENGINES", "LocalEngine"]
+def _local(setup: Setup) -> Engine:
+    engine = LocalEngine(setup.plan, setup.deadline, setup.window)
+    engine.env = setup.env
+    return engine
+
+
+def _processes(setup: Setup) -> Engine:
+    return ClusterEngine(setup, ProcessLauncher(setup.logs))
+
+
+def _ray(setup: Setup) -> Engine:
+    options = setup.options
+    strategy = "SPREAD" if options.placement == "spread" else "PACK"
+    return ClusterEngine(setup, RayLauncher(resources(setup.plan), options.address, strategy, setup.logs))
+
+
+ENGINES: dict[str, Callable[[Setup], Engine]] = {"local": _local, "processes": _processes, "ray": _ray}
+
+__all__ = ["ENGINES", "Engine", "EngineOptions", "LocalEngine", "Placed", "Report", "Setup"]

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-SERVE = "fragmenta.worker.process:serve"
+SERVE = "fragmenta.engines.member:serve"
 """What a started process runs: `serve(coordinator, token, index, job)`, written as module:function."""
 
 

@@ -1,15 +1,15 @@
 """Everything in one process: a thread per worker, values handed over by reference. No server, no port."""
 
-import dataclasses
 import sys
 import threading
 import time
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
-from types import TracebackType
 from typing import Any
 
 from fragmenta.coordinator.dispatch import assign, collect, compile_plan, connections, record
+from fragmenta.engines.base import Report
+from fragmenta.envs import Environment
 from fragmenta.graph import Delivery, Plan
 from fragmenta.worker.channels.mailbox import Mailbox, mailbox
 from fragmenta.worker.channels.memory import ClosedError, MemoryChannel
@@ -21,45 +21,34 @@ REPORTS_AHEAD = 4
 has computed those already."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Report:
-    """One finished iteration: its metrics by position, and per fragment the share of time spent computing."""
-
-    iteration: int
-    metrics: dict[int, Any]
-    busy: dict[str, float]
-    lag: int | None
-    """Versions between the parameters that acted and those that learned, where they may differ."""
-    source: str | None
-    """The replica that was learned from, where any may come first."""
-    dropped: int
-    """Bundles dropped before this iteration's, because they were too old."""
-    fill: dict[str, float]
-    """Per `producer -> consumer`: how full the fullest of the channels between them is right now, from 0 to 1."""
-
-
 class LocalEngine:
     """Runs a plan on this machine. Use it as a context manager: leaving it ends every thread that it started."""
 
-    def __init__(self, plan: Plan, state: Sequence[Any], deadline: float = 300.0, window: Window | None = None) -> None:
-        """With a window, workers record what they do in its iterations."""
-        self.plan, self.deadline = plan, deadline
-        self._initial = list(state)
+    env: Environment
+
+    def __init__(self, plan: Plan, deadline: float = 300.0, window: Window | None = None) -> None:
+        """Compile everything. With a window, workers record what they do in its iterations."""
+        self.plan, self.deadline, self._window = plan, deadline, window
+        self._deployments = compile_plan(plan)
         self._channels: list[MemoryChannel] = []
         self._failure: tuple[Worker, BaseException] | None = None
         self._lock = threading.Lock()
         self._mailboxes: list[Mailbox] = []
         self._ending = threading.Event()
-        assignments = assign(plan, compile_plan(plan), self._initial, self._channel, self._mailbox)
+        self._threads: dict[int, threading.Thread] = {}
+        self._done = 0
+
+    def begin(self, state: Sequence[Any]) -> None:
+        """Give every worker its leaves of the state and its channels."""
+        self._initial = list(state)
+        assignments = assign(self.plan, self._deployments, self._initial, self._channel, self._mailbox)
         self._between = connections(assignments)
-        recorders = record(plan, assignments, window) if window else [None] * len(assignments)
+        recorders = record(self.plan, assignments, self._window) if self._window else [None] * len(assignments)
         self._workers = [
-            Worker(a.deployment, a.replica, a.ports, a.state, deadline, recorder)
+            Worker(a.deployment, a.replica, a.ports, a.state, self.deadline, recorder)
             for a, recorder in zip(assignments, recorders, strict=True)
         ]
         self._reports = [self._channel(REPORTS_AHEAD) for _ in self._workers]
-        self._threads: dict[int, threading.Thread] = {}
-        self._done = 0
 
     def run(self, iterations: int) -> Iterator[Report]:
         """Train, and yield a report per iteration. A failure of any worker is raised here, as it was raised there.
@@ -109,9 +98,7 @@ class LocalEngine:
     def __enter__(self) -> "LocalEngine":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: Any) -> None:
         self.close()
 
     def _channel(self, capacity: int = 2) -> MemoryChannel:

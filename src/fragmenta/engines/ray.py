@@ -179,8 +179,11 @@ def _holder(ray: Any) -> Any:
             self._children = Children(serve, lambda index, line: self._lines.put(line))
 
         def start(self, index: int, job: bytes, coordinator: tuple[str, int], token: bytes) -> tuple[str, str, int]:
+            import os
+
             import ray
 
+            os.environ["FRAGMENTA_NODE"] = ray.get_runtime_context().get_node_id()
             self._children.start(index, job, coordinator, token)
             return ray.get_runtime_context().get_node_id(), ray.util.get_node_ip_address(), self._children.pid(index)
 

@@ -109,7 +109,7 @@ class Program:
 
     fragment: Fragment
     replicas: int
-    """Replicas that run apart and exchange values through channels; 1 if they run as one program."""
+    """Replicas that run apart and exchange values through channels; 1 if they all run in one program."""
     parts: int
     """Into how many parts the trace at this fragment's size splits a value along the fragment's axis."""
     instructions: tuple[Instruction, ...]
@@ -122,7 +122,8 @@ class Program:
     axes: dict[int, int] = dataclasses.field(repr=False)
     """Per value that replicas hold in parts: the dimension."""
     together: bool = False
-    """The fragment's replicas talk to each other, so they run as one program over all their devices."""
+    """The fragment's replicas talk to each other: they run as one program over all their devices, or, with processes of
+    their own, meet in those parts of it that do."""
 
     def collectives(self) -> list[Collective]:
         """What its replicas exchange among themselves."""

@@ -108,7 +108,8 @@ def _show_program(program: Program, width: int, timings: Timings | None = None) 
     if timings:
         lines += _measured(program, timings)
     if program.together:
-        lines.insert(0, f"{program.fragment.replicas} replicas as one program")
+        how = "as one program" if program.replicas == 1 else "that meet"
+        lines.insert(0, f"{program.fragment.replicas} replicas {how}")
     head = _title(program).ljust(width)
     return "\n".join((head if i == 0 else " " * width) + line for i, line in enumerate(lines))
 

@@ -20,6 +20,8 @@ class Cluster:
     """How many agents act at once; Fragmenta fills it in."""
     host: tuple[str, ...] = ()
     """The stages that run on the host, not in a compiled program; Fragmenta fills it in."""
+    apart: bool = False
+    """Every device belongs to a process of its own, so that replicas which talk to each other meet across processes."""
 
     def spread(self, count: int, skip: int = 0) -> tuple[str, ...]:
         """Devices for `count` replicas, in turn, leaving the first `skip` to others where there are enough."""

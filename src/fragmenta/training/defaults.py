@@ -16,11 +16,15 @@ def default_policy(env: Environment) -> str:
     return "single_learner_coarse" if isinstance(env, HostEnvironment) else "fused"
 
 
-def default_replicas(algorithm: Algorithm, env: Environment, policy: str | Policy) -> int:
+def default_replicas(algorithm: Algorithm, env: Environment, policy: str | Policy, apart: bool) -> int:
     """One, or two where environments on the host take their time and cores are left: one half steps while the other
-    half's actions are computed, so that neither waits."""
+    half's actions are computed, so that neither waits. With processes of their own (`apart`), one for each core."""
     takes_turns = isinstance(policy, str) and policy.startswith("single_learner")
-    if not isinstance(env, HostEnvironment) or not takes_turns or algorithm.num_envs % 2 or cores() < SPARE_CORES:
+    if not isinstance(env, HostEnvironment) or not takes_turns:
+        return 1
+    if apart:
+        return max(count for count in range(1, cores() + 1) if algorithm.num_envs % count == 0)
+    if algorithm.num_envs % 2 or cores() < SPARE_CORES:
         return 1
     # Packages that step many environments at once do not say how long one takes; they are chosen for large numbers.
     slow = env.pool.spec.is_vector or algorithm.num_envs * env.pool.step_seconds > WORTH_OVERLAPPING

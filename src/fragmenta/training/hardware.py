@@ -6,14 +6,43 @@ from typing import Any
 
 import jax
 
+from fragmenta.engines import EngineOptions
+from fragmenta.engines.ray_access import slots
 from fragmenta.errors import ConfigError
 from fragmenta.policies import Cluster
 from fragmenta.worker.backends.xla import device_name
+from fragmenta_host.pool import cores
 
 
 def local_cluster(replicas: int = 1, lag: int = 0, max_lag: int | None = None) -> Cluster:
     """The devices that JAX sees in this process."""
     return Cluster(tuple(device_name(device) for device in jax.devices()), replicas, lag, max_lag)
+
+
+def engine_cluster(
+    engine: str,
+    options: EngineOptions,
+    replicas: int = 0,
+    lag: int = 0,
+    max_lag: int | None = None,
+    processes: int | None = None,
+) -> Cluster:
+    """What an engine has to place fragments on: this process' devices, or as many processes as there are cores or GPUs
+    on this machine or in the cluster; or `processes`."""
+    if engine == "local":
+        return local_cluster(replicas, lag, max_lag)
+    if processes is not None and processes < 1:
+        raise ConfigError(f"cpu_devices is {processes}: it must be at least 1")
+    kind, count = jax.default_backend(), len(jax.devices())
+    if engine == "ray" and options.address:
+        nodes = slots(options.address)
+        kind = "gpu" if any(node.gpus for node in nodes) else "cpu"
+        count = int(sum(node.gpus if kind == "gpu" else node.cpus for node in nodes))
+    elif kind == "cpu":
+        count = cores()
+    if processes is not None:
+        kind, count = "cpu", processes
+    return Cluster(tuple(f"{kind}:{i}" for i in range(count)), replicas, lag, max_lag, apart=True)
 
 
 def use_cpu_devices(count: int) -> None:

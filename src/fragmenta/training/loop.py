@@ -3,13 +3,14 @@
 import dataclasses
 import signal
 import time
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import jax
 import numpy as np
 
 from fragmenta.algorithms import Algorithm
-from fragmenta.engines import ENGINES
+from fragmenta.engines import ENGINES, Placed, Setup
 from fragmenta.envs import Environment, HostEnvironment
 from fragmenta.graph import Plan
 from fragmenta.training.blame import first_bad_stage, is_finite
@@ -60,6 +61,10 @@ class Watcher(Protocol):
         """Before anything is compiled; `environments` says in words what they are and where they run."""
         ...
 
+    def placed(self, workers: Sequence[Placed]) -> None:
+        """Once processes of their own have started, and again for those that were replaced."""
+        ...
+
     def compiled(self, seconds: float) -> None:
         """Before the first iteration."""
         ...
@@ -84,11 +89,8 @@ class Start:
 class Job:
     """One run, ready to start."""
 
-    algorithm: Algorithm
-    env: Environment
-    plan: Plan
+    setup: Setup
     identity: dict[str, Any]
-    deadline: float
     started: float
     timeline: bool
     """Whether to record some iterations, and keep that with the run."""
@@ -99,14 +101,30 @@ class Job:
     watcher: Watcher | None
     stop: Stop
 
+    @property
+    def algorithm(self) -> Algorithm:
+        """What is trained."""
+        return self.setup.algorithm
 
-def run_job(job: Job, begin: Start) -> Result:
-    """Train to the end, or until asked to stop or something fails; what is to be kept is kept in any case."""
+    @property
+    def plan(self) -> Plan:
+        """What runs where."""
+        return self.setup.plan
+
+
+def run_job(job: Job, steps: int, start: Callable[[Environment], Start]) -> Result:
+    """Train to the end, or until asked to stop or something fails; what is to be kept is kept in any case.
+
+    `steps` were done before; `start` makes the state to begin with, on the environment as the engine has it.
+    """
     compiling = time.monotonic()
-    leaves, structure = jax.tree.flatten(begin.state)
-    good = Checkpoint(to_arrays(begin.state), begin.iteration, begin.steps)
-    window = Window.within(_iterations(job, begin)) if job.timeline else None
-    with ENGINES[job.identity["engine"]](job.plan, leaves, job.deadline, window) as engine:
+    window = Window.within(_iterations(job, steps)) if job.timeline else None
+    setup = dataclasses.replace(job.setup, window=window, placed=job.watcher.placed if job.watcher else None)
+    with ENGINES[job.identity["engine"]](setup) as engine:
+        begin = start(engine.env)
+        leaves, structure = jax.tree.flatten(begin.state)
+        good = Checkpoint(to_arrays(begin.state), begin.iteration, begin.steps)
+        engine.begin(leaves)
         log = _Log(job, begin, time.monotonic() - compiling)
         try:
             while log.iteration < log.iterations and not job.stop:
@@ -131,10 +149,11 @@ def run_job(job: Job, begin: Start) -> Result:
         state = jax.tree.unflatten(structure, engine.state())
         jax.block_until_ready(state)
         log.end()
+        recordings = engine.recordings()
     if job.saver:
         job.saver.close()
     if job.directory and window:
-        keep_timeline(job.directory.path, engine.recordings())
+        keep_timeline(job.directory.path, recordings)
     return _ended(job, log, state)
 
 
@@ -156,8 +175,9 @@ def _steps_each(job: Job) -> int:
     return job.algorithm.steps_per_iteration // job.plan.arrivals
 
 
-def _iterations(job: Job, begin: Start) -> int:
-    return -(-(job.algorithm.total_steps - begin.steps) // _steps_each(job))
+def _iterations(job: Job, done: int) -> int:
+    """How many are left after so many steps."""
+    return -(-(job.algorithm.total_steps - done) // _steps_each(job))
 
 
 class _Log:
@@ -168,7 +188,7 @@ class _Log:
         self._steps_each = _steps_each(job)
         self.began = self.iteration = begin.iteration
         self._steps_before = self.steps = begin.steps
-        self.iterations = begin.iteration + _iterations(job, begin)
+        self.iterations = begin.iteration + _iterations(job, begin.steps)
         self.records: list[dict[str, Any]] = []
         self.losses: dict[str, Any] = {}
         seeds = len(job.algorithm.seeds) if isinstance(job.algorithm, Seeds) else 0
@@ -229,8 +249,9 @@ def _ended(job: Job, log: _Log, state: Any) -> Result:
         "return_mean": log.tally.return_mean,
         "params_sha256": sha256(params),
     }
-    if isinstance(job.env, HostEnvironment) and job.env.pool.restarted:
-        summary["env_restarts"] = job.env.pool.restarted
+    env = job.setup.env
+    if isinstance(env, HostEnvironment) and env.pool.restarted:
+        summary["env_restarts"] = env.pool.restarted
     if log.lags:
         summary |= {"lag_mean": round(sum(log.lags) / len(log.lags), 3), "lag_max": max(log.lags)}
         summary["dropped"] = log.dropped
@@ -248,9 +269,10 @@ def _not_finite(job: Job, begin: Start, log: _Log, good: Checkpoint) -> NotFinit
     """What to say of numbers that are none: who made them, what is kept, how to go on."""
     wrong = [n for n, value in log.losses.items() if not is_finite([np.asarray(value)])] or ["parameters"]
     stage = None
-    if not isinstance(job.env, HostEnvironment):  # those have moved on and cannot do it again
+    env = job.setup.env
+    if not isinstance(env, HostEnvironment):  # those have moved on and cannot do it again
         state = from_arrays(begin.state, good.arrays, "the last good state")
-        stage = first_bad_stage(job.algorithm, job.env, job.plan.graph, state, log.iteration - good.iteration)
+        stage = first_bad_stage(job.algorithm, env, job.plan.graph, state, log.iteration - good.iteration)
     made = f"stage '{stage}' made NaN or infinity from numbers" if stage else "NaN or infinity appeared"
     what = f"{made} in iteration {log.iteration - 1} ({', '.join(wrong)})"
     if job.saver is None or job.directory is None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from fragmenta.engines.local import Report
+from fragmenta.engines import Report
 
 WINDOW = 1.0
 """Steps per second are those of about so many last seconds."""

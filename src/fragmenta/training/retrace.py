@@ -1,10 +1,12 @@
 """Run a few iterations of a kept run again, as it was configured, to see where its time goes."""
 
+import dataclasses
+
 import jax
 
 from fragmenta.coordinator.plan import project
 from fragmenta.coordinator.trace import trace
-from fragmenta.engines import ENGINES
+from fragmenta.engines import ENGINES, EngineOptions, Setup
 from fragmenta.graph import Plan
 from fragmenta.graph.timings import Timings
 from fragmenta.training.hardware import keep_compiled_programs
@@ -24,9 +26,13 @@ def retrace(run: Run, plan: Plan, iterations: int) -> Timings:
     config = run.config
     window = Window(first=min(Window.first, iterations))
     window.last = window.first + iterations
+    cluster, options = cluster_of(run), EngineOptions(**config["engine_options"])
+    setup = Setup(plan, run.algorithm, run.env, config["policy"], cluster, config["merge"], config["seed"])
+    setup = dataclasses.replace(setup, deadline=config["deadline"], window=window, options=options)
     with run.env.opened(plan.lanes):
-        initial = jax.jit(lambda key: run.algorithm.init(run.env, key))(jax.random.key(config["seed"]))
-        with ENGINES[config["engine"]](plan, jax.tree.leaves(initial), config["deadline"], window) as engine:
+        with ENGINES[config["engine"]](setup) as engine:
+            init = jax.jit(lambda key: run.algorithm.init(engine.env, key))
+            engine.begin(jax.tree.leaves(init(jax.random.key(config["seed"]))))
             for report in engine.run(window.last):
                 jax.device_get(report.metrics)  # as training does
             return keep_timeline(run.path, engine.recordings())

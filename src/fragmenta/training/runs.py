@@ -84,11 +84,13 @@ def open_run(path: str | Path, algorithm: Algorithm | None = None, env: str | En
 def cluster_of(run: Run) -> Cluster:
     """The devices and replicas that a run used; ConfigError if they are not here."""
     config, have = run.config, local_cluster().devices
-    missing = [device for device in config["devices"] if device not in have]
+    apart = config["engine"] != "local"
+    missing = [device for device in config["devices"] if device not in have and not apart]
     if missing:
         used = f"'{run.path}' used {', '.join(missing)}, but here is only {', '.join(have)}"
         raise ConfigError(f"{used}: go there, or resume it with a --policy and --replicas that fit here")
-    return Cluster(tuple(config["devices"]), config["replicas"], config["lag"], config["max_lag"])
+    used = tuple(config["devices"]), config["replicas"], config["lag"], config["max_lag"]
+    return Cluster(*used, apart=apart)
 
 
 def describe_algorithm(algorithm: Algorithm) -> dict[str, Any]:

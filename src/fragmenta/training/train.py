@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ import fragmenta
 from fragmenta.algorithms import Algorithm
 from fragmenta.coordinator.plan import project
 from fragmenta.coordinator.trace import trace
-from fragmenta.engines import ENGINES
+from fragmenta.engines import ENGINES, EngineOptions, Setup
 from fragmenta.envs import Environment, EnvOptions, HostEnvironment, make
 from fragmenta.errors import ConfigError, unknown
 from fragmenta.graph import Plan
@@ -21,7 +22,7 @@ from fragmenta.graph.show import to_mermaid
 from fragmenta.policies import Cluster, Policy
 from fragmenta.training.checkpoints import CHECKPOINTS, Checkpoint, CheckpointFolder
 from fragmenta.training.defaults import default_policy, default_replicas
-from fragmenta.training.hardware import keep_compiled_programs, local_cluster, setting
+from fragmenta.training.hardware import engine_cluster, keep_compiled_programs, setting
 from fragmenta.training.loop import Job, Result, Start, Watcher, run_job
 from fragmenta.training.metrics import MetricsLog
 from fragmenta.training.periodic import EvaluationOptions, PeriodicEvaluation
@@ -60,6 +61,7 @@ def train(
     seeds: int = 1,
     timeline: bool = False,
     evaluation: EvaluationOptions | None = None,
+    engine_options: EngineOptions | None = None,
 ) -> Result:
     """Train, and return the parameters, the state, the metrics and a summary.
 
@@ -77,13 +79,14 @@ def train(
     named = describe_environment(env, environment, env_options)
     saving, evaluating = save_options or SaveOptions(), evaluation or EvaluationOptions()
     written = tuple(sinks) if run_dir is not None else ()
-    settings = _Settings(engine, seed, seeds, merge, deadline, saving, written, evaluating, timeline)
+    how = saving, written, evaluating, engine_options or EngineOptions(), timeline
+    settings = _Settings(engine, seed, seeds, merge, deadline, *how)
     if run_dir is None and (timeline or evaluating.eval_every):
         what = "timeline" if timeline else "evaluation"
         raise ConfigError(f"there is nowhere to write what {what} asks for: give a run_dir")
-    plan, cluster = _plan(algorithm, environment, policy, cluster, settings)
+    policy, plan, cluster = _plan(algorithm, environment, policy, cluster, settings)
     directory = RunDirectory.new(Path(run_dir)) if run_dir is not None else None
-    return _start(algorithm, environment, named, plan, cluster, settings, directory, watcher, None)
+    return _start(algorithm, environment, named, policy, plan, cluster, settings, directory, watcher, None)
 
 
 def resume(
@@ -94,8 +97,10 @@ def resume(
     algorithm: Algorithm | None = None,
     env: str | Environment | None = None,
     watcher: Watcher | None = None,
+    engine: str | None = None,
+    engine_options: EngineOptions | None = None,
 ) -> Result:
-    """Go on with a run from its latest checkpoint, under the same policy or another one, in the same directory.
+    """Go on with a run from its latest checkpoint, under the same policy and engine or others, in the same directory.
 
     `algorithm` and `env` are for those that only Python can make; `total_steps` lets a run go further than it was to.
     """
@@ -108,10 +113,13 @@ def resume(
     if checkpoint.steps >= resumed.total_steps:
         done = f"'{run.path}' has done its {checkpoint.steps:,} steps"
         raise ConfigError(f"{done}: say how many it is to do in all, as in --total-steps {2 * checkpoint.steps}")
-    if cluster is None:
-        cluster = local_cluster(0, config["lag"], config["max_lag"]) if policy else cluster_of(run)
+    options = engine_options or EngineOptions(**config["engine_options"])
+    if cluster is None and not policy and engine in (None, config["engine"]):
+        cluster = cluster_of(run)
+    chosen = engine or config["engine"]
+    cluster = cluster or engine_cluster(chosen, options, lag=config["lag"], max_lag=config["max_lag"])
     settings = _Settings(
-        config["engine"],
+        chosen,
         config["seed"],
         config["seeds"],
         config["merge"],
@@ -119,11 +127,12 @@ def resume(
         SaveOptions(**config["saving"]),
         tuple(config["sinks"]),
         EvaluationOptions(**config["evaluation"]),
+        options,
     )
     named = config["env"], config["env_options"]
-    plan, cluster = _plan(resumed, run.env, policy or config["policy"], cluster, settings)
+    policy, plan, cluster = _plan(resumed, run.env, policy or config["policy"], cluster, settings)
     directory = RunDirectory.reopened(run.path, checkpoint.iteration)
-    return _start(resumed, run.env, named, plan, cluster, settings, directory, watcher, checkpoint)
+    return _start(resumed, run.env, named, policy, plan, cluster, settings, directory, watcher, checkpoint)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,6 +145,7 @@ class _Settings:
     saving: SaveOptions
     sinks: tuple[str, ...]
     evaluation: EvaluationOptions
+    engine_options: EngineOptions
     timeline: bool = False
 
 
@@ -145,9 +155,10 @@ def _plan(
     policy: str | Policy | None,
     cluster: Cluster | None,
     settings: _Settings,
-) -> tuple[Plan, Cluster]:
-    """What runs where; ConfigError for whatever cannot."""
+) -> tuple[str | Policy, Plan, Cluster]:
+    """The policy, and what runs where; ConfigError for whatever cannot."""
     _validate(algorithm, env, settings.engine, settings.deadline)
+    settings.engine_options.check()
     settings.saving.check()
     settings.evaluation.check()
     if settings.seeds != 1 and settings.evaluation.eval_every:
@@ -155,17 +166,19 @@ def _plan(
         raise ConfigError(f"{asked}: leave one of the two out")
     check_sinks(settings.sinks)
     keep_compiled_programs()
-    cluster = cluster or local_cluster(replicas=0)
+    cluster = cluster or engine_cluster(settings.engine, settings.engine_options)
+    cluster = dataclasses.replace(cluster, apart=settings.engine != "local")
     policy = policy or default_policy(env)
     if cluster.replicas == 0:
-        cluster = dataclasses.replace(cluster, replicas=default_replicas(algorithm, env, policy))
+        replicas = default_replicas(algorithm, env, policy, cluster.apart)
+        cluster = dataclasses.replace(cluster, replicas=replicas)
     plan = project(trace(_trained(algorithm, policy, settings), env), policy, cluster, settings.merge)
     if plan.lags and not algorithm.allows_lag:
         raise ConfigError(
             f"{type(algorithm).__name__} does not say that it may act with parameters older than those it learns: "
             f"choose a synchronous policy without lag, or set allows_lag = True in it if it bears that"
         )
-    return plan, cluster
+    return policy, plan, cluster
 
 
 def _trained(algorithm: Algorithm, policy: str | Policy, settings: _Settings) -> Algorithm:
@@ -177,6 +190,7 @@ def _start(
     algorithm: Algorithm,
     env: Environment,
     named: tuple[str, dict[str, Any] | None],
+    policy: str | Policy,
     plan: Plan,
     cluster: Cluster,
     settings: _Settings,
@@ -207,6 +221,7 @@ def _start(
         "saving": dataclasses.asdict(settings.saving),
         "sinks": settings.sinks,
         "evaluation": dataclasses.asdict(settings.evaluation),
+        "engine_options": dataclasses.asdict(settings.engine_options),
         "env_options": named[1],
         "version": fragmenta.__version__,
         "schema": SCHEMA,
@@ -225,13 +240,15 @@ def _start(
                 evaluation = PeriodicEvaluation(directory.path, settings.evaluation, trained, env, settings.seed)
                 ending.enter_context(evaluation)
         ending.enter_context(env.opened(plan.lanes))
-        how = settings.deadline, started, settings.timeline
-        job = Job(trained, env, plan, identity, *how, directory, metrics, saver, evaluation, watcher, stop)
-        begin = _begin(trained, env, settings.seed, directory, checkpoint)
-        result = run_job(job, begin)
+        setup = Setup(plan, trained, env, policy, cluster, settings.merge, settings.seed, settings.deadline)
+        setup = dataclasses.replace(setup, options=settings.engine_options, logs=_logs(directory, settings.engine))
+        kept = directory, metrics, saver, evaluation, watcher, stop
+        job = Job(setup, identity, started, settings.timeline, *kept)
+        begin = functools.partial(_begin, trained, settings.seed, directory, checkpoint)
+        result = run_job(job, checkpoint.steps if checkpoint else 0, begin)
     if directory:
         if isinstance(trained, Seeds):
-            records = [*begin.records, *result.metrics]
+            records = [*directory.earlier, *result.metrics]
             write_seeds(directory.path, config, records, result.params, result.summary)
         else:
             directory.write_params(result.params)
@@ -240,8 +257,17 @@ def _start(
     return result
 
 
+def _logs(directory: RunDirectory | None, engine: str) -> Path | None:
+    """Where processes of the engine leave what they print."""
+    if directory is None or engine == "local":
+        return None
+    logs = directory.path / "logs"
+    logs.mkdir(exist_ok=True)
+    return logs
+
+
 def _begin(
-    algorithm: Algorithm, env: Environment, seed: int, directory: RunDirectory | None, checkpoint: Checkpoint | None
+    algorithm: Algorithm, seed: int, directory: RunDirectory | None, checkpoint: Checkpoint | None, env: Environment
 ) -> Start:
     init, key = jax.jit(lambda key: algorithm.init(env, key)), jax.random.key(seed)
     if checkpoint is None or directory is None:

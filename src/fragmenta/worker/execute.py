@@ -77,6 +77,7 @@ class Worker:
         self._parcels: dict[str, dict[tuple[int, str], Any]] = {}
         self._picked: dict[str, Bundle] = {}
         self._dropped = 0
+        self._step: Step | None = None
         self.copied: dict[int, Any] = {}
         """A copy of the state that others may read while this worker goes on; see `copy_state`."""
         sends = [i for i in sent(program.instructions) if not i.delivery.waits]
@@ -149,7 +150,7 @@ class Worker:
         known, busy = self._known, 0.0
         notes = self.recorder.notes if self.recorder is not None else None
         for step in steps:
-            started = time.monotonic()
+            self._step, started = step, time.monotonic()
             if isinstance(step, Segment):
                 results = self.deployment.compiled[id(step)](*[known[key] for key in step.inputs])
                 if watched and results:
@@ -276,11 +277,22 @@ class Worker:
         self._picked[interface.producer] = bundle
         return bundle
 
+    def doing(self) -> str:
+        """In words, what this worker does right now; any thread may ask."""
+        step = self._step
+        if isinstance(step, (Put, Take)):
+            other = step.interface.consumer if isinstance(step, Put) else step.interface.producer
+            how = "hands" if isinstance(step, Put) else "waits for"
+            return f"{how} {_shown(step.interface)} {'to' if isinstance(step, Put) else 'from'} {other}"
+        return f"computes {step.label}" if isinstance(step, (Segment, Host)) else "computes"
+
     def _late(self, interface: Interface, what: str) -> DeadlineError:
-        name = f"'{interface.name}' {interface.value}" if interface.name else str(interface.value)
-        return DeadlineError(
-            f"{self.name} needs {name} and could not {what} within {self.deadline:g} s (iteration {self._iteration})"
-        )
+        late = f"could not {what} within {self.deadline:g} s (iteration {self._iteration})"
+        return DeadlineError(f"{self.name} needs {_shown(interface)} and {late}")
+
+
+def _shown(interface: Interface) -> str:
+    return f"'{interface.name}' {interface.value}" if interface.name else str(interface.value)
 
 
 def _peer(fragment: str, index: int, channels: list[Channel]) -> str:

@@ -73,7 +73,8 @@ class _Builder:
         if isinstance(node, Call) and node.host:
             return Host(inputs, tuple(v.id for v in node.outputs), node.host, label)
         effects = isinstance(node, Call) and node.has_effects
-        return Operation(inputs, tuple(v.id for v in node.outputs), node.apply, label, effects)
+        meets = bool(self.program.marks_of(node))
+        return Operation(inputs, tuple(v.id for v in node.outputs), node.apply, label, effects, meets)
 
     def _send(self, interface: Interface, alias: dict[int, Key]) -> list[Item]:
         key = alias.get(interface.value.id, interface.value.id)
@@ -186,7 +187,8 @@ class _Builder:
         labels = ", ".join(op.label for op in operations if op.label)
         label = f"loop x{loop.length}({labels})" if labels else ""
         effects = any(op.effects for op in operations)
-        return Operation((*constants, *starts, *sequences), tuple(v.id for v in outputs), apply, label, effects)
+        inputs = (*constants, *starts, *sequences)
+        return Operation(inputs, tuple(v.id for v in outputs), apply, label, effects, kernel.meets)
 
     def _constants(self, repeat: Repeat, alias: dict[int, Key]) -> dict[int, Key]:
         loop = repeat.loop

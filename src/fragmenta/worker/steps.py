@@ -23,6 +23,8 @@ class Operation:
     apply: Callable[..., Sequence[Any]]
     label: str = ""
     effects: bool = False
+    meets: bool = False
+    """Replicas exchange values in it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +35,11 @@ class Segment:
     inputs: tuple[Key, ...]
     outputs: tuple[Key, ...]
     donated: tuple[int, ...]
+
+    @property
+    def meets(self) -> bool:
+        """Whether replicas exchange values in it."""
+        return any(op.meets for op in self.operations)
 
     @property
     def label(self) -> str:

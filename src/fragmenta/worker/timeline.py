@@ -101,6 +101,28 @@ class Recording:
     spans: tuple[Span, ...]
     crossings: tuple[Crossing, ...]
 
+    def as_lists(self) -> list[Any]:
+        """As nested lists, for JSON."""
+        return [self.fragment, self.worker, self.iterations, self.spans, self.crossings, SINCE_EPOCH]
+
+    @staticmethod
+    def from_lists(found: list[Any], ahead: float = 0.0) -> "Recording":
+        """The inverse of `as_lists`, in the time of this process; `ahead` has the seconds by which the clock of the
+        other's machine is ahead."""
+        fragment, worker, iterations, spans, crossings, since_epoch = found
+        shift = SINCE_EPOCH - since_epoch - round(ahead * 1e9)
+
+        def moved(row: list[Any]) -> list[Any]:
+            return [row[0] + shift, row[1] + shift, *row[2:]]
+
+        return Recording(
+            fragment,
+            worker,
+            tuple(Iteration(*moved(row)) for row in iterations),
+            tuple(Span(*moved(row)) for row in spans),
+            tuple(Crossing(*moved([*row[:7], tuple(Part(*part) for part in row[7]), row[8]])) for row in crossings),
+        )
+
 
 class Recorder:
     """Takes the notes of one worker while the window is open."""

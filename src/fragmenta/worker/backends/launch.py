@@ -18,8 +18,8 @@ def compile_launch(schedule: Schedule, where: Site, held: dict[Key, jax.ShapeDty
 
     None if the fragment does more in an iteration than compute: what crosses needs a hand from outside.
     """
-    if len(schedule.steps) != 1 or not isinstance(schedule.steps[0], Segment):
-        return None
+    if len(schedule.steps) != 1 or not isinstance(schedule.steps[0], Segment) or where.members:
+        return None  # replicas in other processes would have to agree on the number
     segment, program = schedule.steps[0], schedule.program
     before = [program.graph.state_inputs[i].id for i in program.state]
     after = [program.graph.state_outputs[i].id for i in program.state]

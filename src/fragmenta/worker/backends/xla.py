@@ -10,6 +10,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceShardin
 
 from fragmenta.coordinator.jaxprs import key_dtype
 from fragmenta.errors import ConfigError, unknown
+from fragmenta.worker.backends.meeting import compile_meeting
 from fragmenta.worker.steps import Key, Rounds, Schedule, Segment, Step
 
 UNROLL = {"gpu": 16}
@@ -23,6 +24,8 @@ class Site:
     devices: tuple[Any, ...]
     together: int = 1
     axis: str = ""
+    members: tuple[Any, ...] = ()
+    """For one of several replicas along `axis` that meet across processes: the devices of all of them."""
 
     @property
     def platform(self) -> str:
@@ -123,6 +126,11 @@ def _compile(segment: Segment, schedule: Schedule, where: Site, held: dict[Key, 
     inputs, outputs = (
         [holding_axis(schedule, where, key) for key in keys] for keys in (segment.inputs, segment.outputs)
     )
+    if where.members and segment.meets:
+        axes = schedule.program.axes
+        arguments = [(held[key], _axis(axes, key)) for key in segment.inputs]
+        results = [_axis(axes, key) for key in segment.outputs]
+        return compile_meeting(raw, where.members, where.axis, arguments, results, segment.donated)
     placed = tuple(held[key].sharding for key in segment.outputs)
     jitted = jax.jit(where.spmd(raw, inputs, outputs), donate_argnums=segment.donated, out_shardings=placed)
     return jitted.lower(*(held[key] for key in segment.inputs)).compile()
@@ -130,7 +138,11 @@ def _compile(segment: Segment, schedule: Schedule, where: Site, held: dict[Key, 
 
 def holding_axis(schedule: Schedule, where: Site, key: Key) -> int | None:
     """The dimension along which replicas that run together hold parts of a value."""
-    return schedule.program.axes.get(key) if where.together > 1 and isinstance(key, int) else None
+    return _axis(schedule.program.axes, key) if where.together > 1 else None
+
+
+def _axis(axes: dict[int, int], key: Key) -> int | None:
+    return axes.get(key) if isinstance(key, int) else None
 
 
 def _vmapped(

@@ -1,0 +1,204 @@
+"""The processes of a cluster engine: started, connected to each other, watched."""
+
+import queue
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from fragmenta.coordinator.dispatch import links
+from fragmenta.engines.base import Placed, Setup
+from fragmenta.engines.control import Connection, FailedError, Inbox, LostError, Peer
+from fragmenta.engines.job import pickled_job
+from fragmenta.engines.launch import Launcher
+from fragmenta.engines.replica import fingerprint, places
+from fragmenta.errors import ConfigError
+from fragmenta.worker.channels.hello import accept_hello
+from fragmenta_host.pool import cores
+
+STARTING_SECONDS = 120.0
+"""How long a process may take to start, and a fragment to compile."""
+RESTING_SECONDS = 5.0
+"""How long a process may take to come to rest after another one was lost; one that does not is replaced as well."""
+
+
+class Crew:
+    """One process per fragment replica, by its number in `places`."""
+
+    def __init__(self, setup: Setup, launcher: Launcher) -> None:
+        self.places = places(setup.plan)
+        self.names = [
+            program.fragment.name + (f"[{replica}]" if program.replicas > 1 else "") for program, replica in self.places
+        ]
+        self.inbox: Inbox = queue.SimpleQueue()
+        self.peers: dict[int, Peer] = {}
+        self._setup, self._launcher, self._links = setup, launcher, links(setup.plan)
+        self._token, self._job = secrets.token_bytes(32), pickled_job(setup)
+        self._arrived, self._closed = threading.Condition(), threading.Event()
+        self._listener = socket.create_server((launcher.address, 0))
+        threading.Thread(target=self._accept, name="fragmenta-accepts", daemon=True).start()
+        threading.Thread(target=self._watch, name="fragmenta-watches", daemon=True).start()
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def start(self, which: Iterable[int]) -> None:
+        """Start these, all at once, in place of those that were there; let them join their groups and compile."""
+        which = list(which)
+        before = {i: self.peers.get(i) for i in which}
+        address = self._listener.getsockname()[:2]
+        for i in which:
+            self._launcher.start(i, self._job, address, self._token)
+        end = time.monotonic() + STARTING_SECONDS
+        with self._arrived:
+            while missing := [i for i in which if self.peers.get(i) is before[i]]:
+                for i in missing:
+                    if how := self._launcher.ended(i):
+                        raise LostError(f"{self.names[i]} {how} before it was ready")
+                if time.monotonic() > end:
+                    raise LostError(f"{self.names[missing[0]]} did not start within {STARTING_SECONDS:g} s")
+                self._arrived.wait(0.2)
+        self._prepare(which)
+
+    def _prepare(self, which: list[int]) -> None:
+        groups = [group for group in self.groups() if group[0] in which]
+        led = self.ask({group[0]: {} for group in groups}, "lead", STARTING_SECONDS)
+        machines = [peer.hello["machine"] for peer in self.peers.values()]
+        details = {}
+        for i in which:
+            group = next((g for g in groups if i in g), None)
+            details[i] = {
+                "group": group and {**led[group[0]][0], "count": len(group), "index": group.index(i)},
+                "cores": max(1, cores() // machines.count(self.peers[i].hello["machine"])),
+            }
+        expected = fingerprint(self._setup.plan)
+        for i, (answer, _) in self.ask(details, "prepare", STARTING_SECONDS).items():
+            if answer["plan"] != expected:
+                raise ConfigError(
+                    f"{self.names[i]} on {self.peers[i].hello['host']} makes another plan of the same algorithm: "
+                    f"its code or its version of JAX is not the one here"
+                )
+            self.peers[i].hello["device"] = answer["device"]
+        if self._setup.placed:
+            self._setup.placed([self._placed(i) for i in which])
+
+    def connect(self, whose: Iterable[int] | None = None) -> None:
+        """Make all connections anew, or those of some."""
+        ways = [
+            (link, self._index(link.producer, link.source), self._index(link.consumer, link.target))
+            for link in self._links
+        ]
+        if whose is not None:
+            some = set(whose)
+            ways = [(link, a, b) for link, a, b in ways if {a, b} & some]
+        opened: dict[int, dict[str, bool]] = {}
+        for link, a, b in ways:
+            opened.setdefault(b, {})[link.name] = self._share_memory(a, b)
+        found = self.ask({b: {"links": names} for b, names in opened.items()}, "open", STARTING_SECONDS)
+        addresses: dict[int, dict[str, Any]] = {}
+        for link, a, b in ways:
+            addresses.setdefault(a, {})[link.name] = found[b][0]["addresses"][link.name]
+        self.ask({a: {"addresses": known} for a, known in addresses.items()}, "connect", STARTING_SECONDS)
+
+    def ask(self, details: dict[int, dict[str, Any]], what: str, timeout: float) -> dict[int, Any]:
+        """The same order to several at once; their answers."""
+        numbers = {i: (self.peers[i], self.peers[i].order(what, **more)) for i, more in details.items()}
+        return {i: peer.answer(number, timeout) for i, (peer, number) in numbers.items()}
+
+    def bring_to_rest(self, failure: LostError | FailedError) -> list[int]:
+        """Stop everybody, and end those that are lost, that failed, that do not stop, or that met with one of these.
+
+        The numbers of the ended ones.
+        """
+        failed = failure.worker if isinstance(failure, FailedError) else ""
+        lost = {i for i in range(len(self)) if i not in self.peers or self.peers[i].lost or self.names[i] == failed}
+        resting = {i: self.peers[i] for i in range(len(self)) if i not in lost}
+        for peer in resting.values():
+            peer.tell("stop")
+        numbers = {i: peer.order("rest") for i, peer in resting.items()}
+        for i, number in numbers.items():
+            try:
+                resting[i].answer(number, RESTING_SECONDS)
+            except LostError:
+                lost.add(i)
+        for group in self.groups():
+            if lost & set(group):
+                lost |= set(group)  # a group of JAX processes cannot be joined again
+        for i in lost:
+            self.end(i)
+        return sorted(lost)
+
+    def end(self, i: int) -> None:
+        """Kill a process."""
+        if i in self.peers:
+            self.peers[i].lose("was ended")
+        self._launcher.kill(i)
+
+    def groups(self) -> list[list[int]]:
+        """Processes that meet in collectives."""
+        found: dict[str, list[int]] = {}
+        for i, (program, _) in enumerate(self.places):
+            if program.together and program.replicas > 1:
+                found.setdefault(program.fragment.name, []).append(i)
+        return list(found.values())
+
+    def close(self) -> None:
+        """End all processes."""
+        self._closed.set()
+        for peer in list(self.peers.values()):
+            peer.lose("was ended")
+        # A thread that accepts would keep the port until somebody connects.
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._launcher.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                sock, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._welcome, args=(sock,), name="fragmenta-welcomes", daemon=True).start()
+
+    def _welcome(self, sock: socket.socket) -> None:
+        try:
+            kind, _, number = accept_hello(sock, self._token).partition(".")
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection, index = Connection(sock), int(number)
+            if kind != "member" or not 0 <= index < len(self):
+                raise ValueError(kind)
+            hello, _ = connection.receive()
+        except (OSError, EOFError, ValueError):
+            sock.close()
+            return
+        with self._arrived:
+            self.peers[index] = Peer(index, self.names[index], connection, hello, self.inbox)
+            self._arrived.notify_all()
+
+    def _watch(self) -> None:
+        """Ask for signs of life; one that gives none is killed, so that others do not wait for it."""
+        patience = self._setup.options.watchdog
+        while not self._closed.wait(min(1.0, patience / 4)):
+            for i, peer in list(self.peers.items()):
+                if peer.lost:
+                    continue
+                peer.tell("ping")
+                silent = time.monotonic() - peer.heard
+                if silent > patience:
+                    last = f"; it last said that it {peer.doing}" if peer.doing else ""
+                    peer.lose(f"has given no sign of life for {silent:.0f} s{last}")
+                    self._launcher.kill(i)
+                elif how := self._launcher.ended(i):
+                    peer.lose(how)
+
+    def _share_memory(self, a: int, b: int) -> bool:
+        return self.peers[a].hello["machine"] == self.peers[b].hello["machine"]
+
+    def _index(self, fragment: str, replica: int) -> int:
+        return next(i for i, (p, r) in enumerate(self.places) if (p.fragment.name, r) == (fragment, replica))
+
+    def _placed(self, i: int) -> Placed:
+        hello = self.peers[i].hello
+        return Placed(self.names[i], hello["node"], hello["host"], hello["device"], hello["pid"])

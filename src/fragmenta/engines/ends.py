@@ -1,0 +1,91 @@
+"""A replica's ends of its links: channels where both sides wait for each other, mailboxes where they do not."""
+
+from typing import Any
+
+import jax
+
+from fragmenta.coordinator.dispatch import Link
+from fragmenta.worker.backends.xla import to_raw
+from fragmenta.worker.channels.exchange import Exchange
+from fragmenta.worker.channels.mailbox import Mailbox, mailbox
+from fragmenta.worker.channels.memory import Channel
+from fragmenta.worker.channels.remote import ArrayChannel, BundleSender, Pump, bundle_size, pump_in, pump_out
+
+CAPACITY = 2
+"""Values that a channel holds before its sender waits; of bundles, which are large, a mailbox holds one more."""
+
+
+class Ends:
+    """All connections of a replica, until they are closed and made anew."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+        self._channels: dict[str, Channel] = {}
+        self._boxes: dict[tuple[str, str], Any] = {}
+        """By producer and consumer: where bundles wait in this process."""
+        self._pumps: dict[str, Pump] = {}
+        self._closed = False
+
+    def open(self, link: Link, shares_memory: bool) -> dict[str, Any]:
+        """The receiving end of a link; its address."""
+        capacity = CAPACITY if link.delivery.kind == "every" else 1
+        pipe, address = self._exchange.receiver(link.name, _size(link), capacity, shares_memory)
+        if link.delivery.kind == "every":
+            self._channels[link.name] = ArrayChannel(pipe)
+        else:
+            self._replace_pump(link, lambda: pump_in(pipe, self._box(link), _keys(link), link.source))
+        return address
+
+    def connect(self, link: Link, address: dict[str, Any], timeout: float) -> None:
+        """The sending end of a link."""
+        pipe, kind = self._exchange.sender(address, timeout), link.delivery.kind
+        if kind == "every":
+            self._channels[link.name] = ArrayChannel(pipe)
+        elif kind == "any":
+            must_be_fresh = link.delivery.max_lag is not None
+            self._boxes[link.producer, link.consumer] = BundleSender(pipe, _keys(link), must_be_fresh)
+        else:
+            self._replace_pump(link, lambda: pump_out(self._box(link), pipe, _keys(link)))
+
+    def channel(self, link: Link) -> Channel:
+        """This side of a link."""
+        return self._channels[link.name]
+
+    def mailbox(self, behind: list[Link]) -> Mailbox:
+        """This side of the mailbox behind several links."""
+        return self._boxes[behind[0].producer, behind[0].consumer]
+
+    def end(self) -> None:
+        """Let posting succeed at once: nobody will pick any more."""
+        for box in list(self._boxes.values()):
+            box.end()
+
+    def close(self) -> None:
+        """Wake everyone, on both sides of every link."""
+        self._closed = True
+        for waited in (*list(self._channels.values()), *list(self._boxes.values())):
+            waited.close()
+        for pump in list(self._pumps.values()):
+            pump.close()
+
+    def _box(self, link: Link) -> Any:
+        pair = link.producer, link.consumer
+        if pair not in self._boxes:
+            self._boxes[pair] = mailbox(link.delivery)
+        return self._boxes[pair]
+
+    def _replace_pump(self, link: Link, start: Any) -> None:
+        if link.name in self._pumps:
+            self._pumps[link.name].close()
+        self._pumps[link.name] = start()
+
+
+def _keys(link: Link) -> list[tuple[int, str]]:
+    return [interface.key for interface in link.interfaces]
+
+
+def _size(link: Link) -> int:
+    """Bytes that a message on a link has at most; memory that is never written takes no room."""
+    values = [interface.value for interface in link.interfaces]
+    raw = [jax.eval_shape(to_raw, jax.ShapeDtypeStruct(value.shape, value.dtype)) for value in values]
+    return bundle_size([(shape.dtype, shape.shape) for shape in raw])

@@ -1,0 +1,35 @@
+"""What becomes of errors in other processes."""
+
+from fragmenta.engines.control import FailedError, LostError
+from fragmenta.errors import ConfigError
+from fragmenta.worker.execute import DeadlineError
+from fragmenta_host.faults import EnvironmentFaultError
+
+
+class RemoteError(RuntimeError):
+    """An error of a fragment in another process; `trace` is its traceback there."""
+
+    def __init__(self, message: str, trace: str = "") -> None:
+        super().__init__(message)
+        self.trace = trace
+
+
+def lasts(failure: LostError | FailedError) -> bool:
+    """Whether a failure would come again in a new process: a user's mistake, or one that has a budget of its own."""
+    kinds = ("ConfigError", "UnusableError", "EnvironmentFaultError", "DeadlineError")
+    return isinstance(failure, FailedError) and failure.kind in kinds
+
+
+def shown(error: BaseException) -> BaseException:
+    """The error to raise in the user's process for one that came from another."""
+    if isinstance(error, LostError):
+        return RemoteError(str(error))
+    if not isinstance(error, FailedError):
+        return error
+    if error.kind == "EnvironmentFaultError":
+        return EnvironmentFaultError.told(str(error), error.trace)
+    if error.kind in ("ConfigError", "UnusableError"):
+        return ConfigError(str(error))
+    if error.kind == "DeadlineError":
+        return DeadlineError(str(error))
+    return RemoteError(f"{error.kind} in {error.worker}: {error}", error.trace)

@@ -1,0 +1,151 @@
+"""A process of a cluster engine: makes the plan again, compiles its own fragment, and carries out orders."""
+
+import contextlib
+import os
+import pickle
+import queue
+import socket
+import threading
+import time
+import traceback
+from typing import Any
+
+import numpy as np
+
+from fragmenta.engines.control import Connection
+from fragmenta.worker.channels.hello import say_hello
+from fragmenta.worker.channels.memory import ClosedError
+
+CONNECT_SECONDS = 30.0
+NODE = "FRAGMENTA_NODE"
+"""Names the node of the cluster that a process is on, where whoever started it knows."""
+
+
+def serve(coordinator: tuple[str, int], token: bytes, index: int, job: bytes) -> None:
+    """Connect to the coordinator and carry out its orders until it hangs up."""
+    sock = socket.create_connection(coordinator, CONNECT_SECONDS)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    say_hello(sock, token, f"member.{index}")
+    connection = Connection(sock)
+    node = os.environ.get(NODE, "")
+    connection.send({"pid": os.getpid(), "host": socket.gethostname(), "node": node, "machine": machine()})
+    Member(connection, token, index, job).serve()
+
+
+def machine() -> str:
+    """What processes that can share memory have in common: the running system, and who sees whom in it."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            boot = file.read().strip()
+        return f"{boot} {os.readlink('/proc/self/ns/pid')} {os.environ.get(NODE, '')}"
+    except OSError:
+        return f"{socket.gethostname()} {os.getpid()}"
+
+
+class Member:
+    """One replica's process. A thread of its own hears orders; most are carried out in the main thread, in turn."""
+
+    def __init__(self, connection: Connection, token: bytes, index: int, job: bytes) -> None:
+        self._connection, self._token, self._index, self._job = connection, token, index, job
+        self._orders: queue.SimpleQueue[tuple[dict[str, Any], list[np.ndarray]] | None] = queue.SimpleQueue()
+        self._replica: Any = None
+        self._roaming = False
+
+    def serve(self) -> None:
+        """Until the coordinator hangs up."""
+        threading.Thread(target=self._hear, name="fragmenta-hears", daemon=True).start()
+        while (order := self._orders.get()) is not None:
+            self._carry_out(*order)
+        if self._replica is not None:
+            self._replica.close()
+
+    def _hear(self) -> None:
+        while True:
+            try:
+                message, arrays = self._connection.receive()
+            except (EOFError, ValueError):
+                break
+            what = message["order"]
+            if what == "ping":
+                self._send({"doing": self._replica.doing() if self._replica else "starts"})
+            elif what == "stop":
+                self._replica.stop()
+            elif what == "end":
+                self._replica.end()
+            elif what in ("open", "connect") or (what == "state" and self._roaming):
+                # While the main thread trains, a replica on the other side may be replaced.
+                self._carry_out(message, arrays)
+            else:
+                self._orders.put((message, arrays))
+        self._orders.put(None)
+        if self._replica is not None:
+            self._replica.stop()
+        time.sleep(2.0)  # what the main thread is doing may end by itself; if not, it is nobody's any more
+        os._exit(1)
+
+    def _carry_out(self, message: dict[str, Any], arrays: list[np.ndarray]) -> None:
+        number = message["number"]
+        try:
+            answer, results = getattr(self, f"_do_{message['order']}")(message, arrays) or ({}, [])
+        except ClosedError:
+            answer, results = {"stopped": True}, []
+        except BaseException as error:
+            error = self._replica.cause(error) if self._replica else error
+            trace = "".join(traceback.format_exception(error))
+            answer, results = {"failed": str(error), "kind": type(error).__name__, "trace": trace}, []
+        self._send({"answers": number, **answer}, results)
+
+    def _send(self, message: dict[str, Any], arrays: Any = ()) -> None:
+        with contextlib.suppress(OSError):  # that the coordinator is gone, `_hear` notices too
+            self._connection.send(message, arrays)
+
+    def _do_lead(self, message: dict[str, Any], _: list[np.ndarray]) -> Any:
+        with socket.socket() as probe:
+            probe.bind((self._connection.address, 0))
+            return {"coordinator": f"{self._connection.address}:{probe.getsockname()[1]}"}, []
+
+    def _do_prepare(self, message: dict[str, Any], _: list[np.ndarray]) -> Any:
+        group = message["group"]
+        if group is not None:
+            from fragmenta.worker.backends.group import join
+
+            here = self._connection.address
+            join(group["coordinator"], group["coordinator"], group["count"], group["index"], here)
+        from fragmenta.engines.replica import Replica  # only now: nothing may be computed before the group is joined
+
+        job = pickle.loads(self._job)
+        self._replica = Replica(job, self._index, self._connection.address, self._token, message["cores"])
+        return {"device": self._replica.device, "plan": self._replica.fingerprint}, []
+
+    def _do_open(self, message: dict[str, Any], _: list[np.ndarray]) -> Any:
+        return {"addresses": self._replica.open(message["links"])}, []
+
+    def _do_connect(self, message: dict[str, Any], _: list[np.ndarray]) -> None:
+        self._replica.connect(message["addresses"])
+
+    def _do_reset(self, _: dict[str, Any], arrays: list[np.ndarray]) -> Any:
+        return {}, self._replica.reset(arrays[0])
+
+    def _do_load(self, message: dict[str, Any], arrays: list[np.ndarray]) -> None:
+        self._replica.load(dict(zip(message["leaves"], arrays, strict=True)))
+
+    def _do_run(self, message: dict[str, Any], _: list[np.ndarray]) -> None:
+        for report, metrics in self._replica.run(message["iterations"]):
+            self._send({"report": message["number"], **report}, metrics)
+
+    def _do_roam(self, _: dict[str, Any], __: list[np.ndarray]) -> None:
+        self._roaming = True
+        try:
+            self._replica.roam()
+        finally:
+            self._roaming = False
+
+    def _do_state(self, _: dict[str, Any], __: list[np.ndarray]) -> Any:
+        leaves = self._replica.state()
+        return {"leaves": list(leaves)}, list(leaves.values())
+
+    def _do_rest(self, _: dict[str, Any], __: list[np.ndarray]) -> None:
+        """An answer says that the main thread has nothing to do."""
+
+    def _do_recording(self, _: dict[str, Any], __: list[np.ndarray]) -> Any:
+        return {"recording": self._replica.recording(), "clock": time.monotonic()}, []

@@ -1,0 +1,189 @@
+"""A fragment's replica in a process of its own: compiled, connected to the others, run."""
+
+import hashlib
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import numpy as np
+
+from fragmenta.coordinator.dispatch import Assignment, Link, connections, hold_state, links, ports_of, record
+from fragmenta.coordinator.plan import project
+from fragmenta.coordinator.trace import trace
+from fragmenta.engines.ends import Ends
+from fragmenta.envs import HostEnvironment
+from fragmenta.graph import Plan, Program
+from fragmenta.worker.backends.xla import Site, device_name, to_raw
+from fragmenta.worker.channels.exchange import Exchange
+from fragmenta.worker.deploy import Deployment, deploy
+from fragmenta.worker.execute import Outcome, Worker
+from fragmenta.worker.optimize import optimize
+
+CAPACITY = 2
+"""Messages that a link holds before its sender waits."""
+MARGIN = 4096
+"""Bytes that a message may have beyond its arrays."""
+
+
+class Replica:
+    """One replica. Its deployment stays; connections and state are made anew whenever the coordinator says so."""
+
+    def __init__(self, job: dict[str, Any], index: int, address: str, token: bytes, cores: int) -> None:
+        for name, value in job["jax"].items():
+            jax.config.update(name, value)
+        self.plan = project(trace(job["algorithm"], job["env"]), job["policy"], job["cluster"], job["merge"])
+        self.fingerprint = fingerprint(self.plan)
+        self._env, self._deadline, self._window = job["env"], job["deadline"], job["window"]
+        self._program, self._replica = places(self.plan)[index]
+        where = _site(self._program, self._replica)
+        self.device = device_name(where.devices[0])
+        replicas = {program.fragment.name: program.replicas for program in self.plan.programs}
+        self._deployment: Deployment = deploy(optimize(self._program, replicas, where.unroll), where)
+        self._exchange = Exchange(address, token)
+        self._ends = Ends(self._exchange)
+        self._worker: Worker | None = None
+        self._ending = False
+        self._between: dict[str, list[Any]] = {}
+        if hosts_environments(self._program) and isinstance(self._env, HostEnvironment):
+            count = job["algorithm"].num_envs // self._program.replicas
+            self._env.pool.open_part(self._replica * count, cores)
+
+    def open(self, wanted: dict[str, bool]) -> dict[str, Any]:
+        """Receiving ends of the links of these names; whether memory is shared with the sender. Their addresses."""
+        return {link.name: self._ends.open(link, wanted[link.name]) for link in self._links() if link.name in wanted}
+
+    def connect(self, addresses: dict[str, Any]) -> None:
+        """Sending ends, to these addresses."""
+        for link in self._links():
+            if link.name in addresses:
+                self._ends.connect(link, addresses[link.name], self._deadline)
+
+    def reset(self, seeds: np.ndarray) -> list[np.ndarray]:
+        """Start episodes in this replica's environments: who takes part, and the observation's arrays."""
+        observation, alive = self._env.pool.reset(seeds)
+        return [alive, *observation]
+
+    def load(self, leaves: dict[int, np.ndarray]) -> None:
+        """Begin from this state, with the connections that there are."""
+        name = self._program.fragment.name
+        ports = ports_of(self.plan, name, self._replica, self._ends.channel, self._ends.mailbox)
+        state = hold_state(self._program, self._deployment, leaves)
+        mine = Assignment(self._deployment, self._replica, ports, state)
+        self._between = connections([mine])
+        (recorder,) = record(self.plan, [mine], self._window) if self._window else [None]
+        self._worker = Worker(self._deployment, self._replica, ports, state, self._deadline, recorder)
+        self._ending = False
+
+    def run(self, iterations: int) -> Iterator[tuple[dict[str, Any], list[np.ndarray]]]:
+        """Train; after every iteration, a report and its metrics."""
+        worker = self._working
+        while iterations:
+            outcomes = worker.iterate(iterations)
+            iterations -= len(outcomes)
+            for outcome in outcomes:
+                yield self._report(worker, outcome), [np.asarray(value) for value in outcome.metrics.values()]
+
+    def roam(self) -> None:
+        """Train at a pace of its own until `end`."""
+        self._working.copy_state()
+        while not self._ending:
+            self._working.iterate(1)
+            self._working.copy_state()
+
+    def state(self) -> dict[int, np.ndarray]:
+        """The leaves that it keeps; while it roams, those after its last iteration."""
+        worker = self._working
+        leaves = worker.copied or worker.state()
+        return {i: np.asarray(to_raw(leaf)) for i, leaf in leaves.items()}
+
+    def recording(self) -> Any:
+        """What it recorded, as lists; None if there was nothing to record."""
+        recorder = self._worker.recorder if self._worker else None
+        return recorder.recording().as_lists() if recorder else None
+
+    def doing(self) -> str:
+        """In words, what it does right now."""
+        return self._worker.doing() if self._worker else "is ready"
+
+    def cause(self, error: BaseException) -> BaseException:
+        """The fault of an environment behind an error, if there is one."""
+        failure = self._env.pool.failure if isinstance(self._env, HostEnvironment) else None
+        return failure or error
+
+    def end(self) -> None:
+        """Let it end after the iteration that it is in."""
+        self._ending = True
+        self._ends.end()
+
+    def stop(self) -> None:
+        """Wake whatever waits, and forget all connections."""
+        self._ending = True
+        self._ends.close()
+        self._ends = Ends(self._exchange)
+
+    def close(self) -> None:
+        """End everything."""
+        self.stop()
+        self._exchange.close()
+        if isinstance(self._env, HostEnvironment):
+            self._env.pool.close()
+
+    @property
+    def _working(self) -> Worker:
+        assert self._worker is not None, "it was given no state"
+        return self._worker
+
+    def _links(self) -> list[Link]:
+        return links(self.plan)
+
+    def _report(self, worker: Worker, outcome: Outcome) -> dict[str, Any]:
+        share = worker.times.busy / worker.times.total if worker.times.total else 0.0
+        fill = {pair: max(channel.fill() for channel in channels) for pair, channels in self._between.items()}
+        return {
+            "metrics": list(outcome.metrics),
+            "lag": outcome.lag,
+            "source": outcome.source,
+            "dropped": outcome.dropped,
+            "busy": share,
+            "fill": fill,
+        }
+
+
+def places(plan: Plan) -> list[tuple[Program, int]]:
+    """The processes of a plan, in order: the program and the replica of each."""
+    return [(program, replica) for program in plan.programs for replica in range(program.replicas)]
+
+
+def resources(plan: Plan) -> list[dict[str, float]]:
+    """What each process takes of a cluster: its device, or an equal share of it with others on the same one."""
+    devices = [program.fragment.devices[replica] for program, replica in places(plan)]
+    share = [1 / devices.count(device) for device in devices]
+    return [
+        {"CPU": part} if device.startswith("cpu") else {"CPU": part, "GPU": part}
+        for device, part in zip(devices, share, strict=True)
+    ]
+
+
+def hosts_environments(program: Program) -> bool:
+    """Whether environments on the host are stepped in it."""
+    return bool(set(program.fragment.stages) & set(program.graph.host_stages))
+
+
+def fingerprint(plan: Plan) -> str:
+    """What two equal plans have in common."""
+    return hashlib.sha256(str(plan).encode()).hexdigest()
+
+
+def _site(program: Program, replica: int) -> Site:
+    """One device of this process, and those of the replicas that it meets."""
+
+    def device(process: int) -> Any:
+        kind, _, number = program.fragment.devices[process if program.replicas > 1 else 0].partition(":")
+        member = process if program.together and program.replicas > 1 else jax.process_index()
+        own = [d for d in jax.devices(kind) if d.process_index == member]
+        return own[int(number) % len(own)]
+
+    own = (device(replica),)
+    if not program.together or program.replicas == 1:
+        return Site(own)
+    return Site(own, 1, program.fragment.axis or "", tuple(device(i) for i in range(program.replicas)))
