@@ -12,6 +12,8 @@ import fragmenta
 from asynchronous import ACTORS, Tardy, batches_per_second, cluster, start_and_stop
 from fragmenta import A2C, IMPALA, PPO, Cluster, ConfigError, Delivery, Fragment, make
 from fragmenta.algorithms.actor_critic import State
+from fragmenta.coordinator.in_flight import fits
+from fragmenta.engines import LocalEngine
 from fragmenta.rl import split_each
 from helpers import assert_same, cpu_cluster, initial_state, planned, run_plan
 
@@ -117,6 +119,35 @@ def test_lag_one_is_reproducible_and_is_what_it_says() -> None:
     assert_same(state, first, 1e-5)
     with pytest.raises(AssertionError):
         assert_same(state, lagging(0)[0], 1e-5)
+
+
+def learner_behind(stages: tuple[str, ...], cluster: Cluster) -> list[Fragment]:
+    late = (Delivery("actor", lag=1),)
+    return [
+        Fragment("actor", ("act", "step"), ("cpu:1", "cpu:2"), 2, "envs"),
+        Fragment("learner", ("normalize", "learn"), ("cpu:0",), delivery=late),
+    ]
+
+
+@pytest.mark.parametrize(("policy", "done"), [("single_learner_coarse", 1), (learner_behind, 3)])
+def test_another_engine_goes_on_with_what_was_on_its_way(policy: Any, done: int) -> None:
+    """Whole values, parts that are gathered and sums that are reduced."""
+    algorithm, env = PPO(num_envs=4, horizon=4, hidden=(8,), normalize_rewards=True), make("CartPole-v1")
+    plan = planned(algorithm, env, policy, dataclasses.replace(cpu_cluster(3, 2), lag=1), merge=False)
+    state: list[Any] = jax.tree.leaves(initial_state(algorithm, env))
+    with LocalEngine(plan, state) as engine:
+        expected = [jax.device_get(report.metrics) for report in engine.run(5)]
+        whole = engine.state()
+    with LocalEngine(plan, state) as engine:
+        assert not engine.in_flight()
+        found = [jax.device_get(report.metrics) for report in engine.run(done)]
+        state, in_flight = engine.state(), engine.in_flight()
+    assert fits(plan, in_flight)
+    with LocalEngine(plan, state) as engine:
+        engine.restore(in_flight)
+        found += [jax.device_get(report.metrics) for report in engine.run(5 - done)]
+        assert_same(whole, engine.state(), 0)
+    assert_same(expected, found, 0)
 
 
 def both(kind: str, other: str) -> Any:

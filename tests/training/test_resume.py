@@ -26,7 +26,9 @@ PLACEMENTS: dict[str, tuple[str, Cluster]] = {
     "fine": ("single_learner_fine", Cluster(TWO, 2)),
     "multi": ("multi_learner", Cluster(TWO, 2)),
     "central": ("central", Cluster(TWO, 2)),
+    "behind": ("single_learner_coarse", Cluster(TWO, 2, lag=1)),
 }
+SYNCHRONOUS = [place for place, (_, cluster) in PLACEMENTS.items() if not cluster.lag]
 SMALL: dict[str, Any] = {"num_envs": 4, "horizon": 8, "hidden": (8,)}
 ALGORITHMS = {
     "ppo": fragmenta.PPO(**SMALL, epochs=2, minibatches=2, normalize_observations=True, normalize_rewards=True),
@@ -51,6 +53,18 @@ class StopAt:
     def progressed(self, progress: Progress) -> None:
         if progress.iteration == self._iteration:
             os.kill(os.getpid(), signal.SIGINT)
+
+
+class Listener(StopAt):
+    """Keeps what is said of the environments."""
+
+    environments = ""
+
+    def __init__(self) -> None:
+        super().__init__(-1)
+
+    def planned(self, plan: Any, algorithm: Any, environments: str) -> None:
+        self.environments = environments
 
 
 def start(name: str, place: str, run_dir: Path | None, watcher: Any = None) -> fragmenta.Result:
@@ -78,7 +92,7 @@ def every(names: Any, kept: set[Any]) -> list[Any]:
     return [pytest.param(*name, marks=() if name in kept else pytest.mark.full) for name in names]
 
 
-SAME = {("ppo", "coarse"), ("a2c", "fused")}
+SAME = {("ppo", "coarse"), ("a2c", "fused"), ("ppo", "behind")}
 
 
 @pytest.mark.parametrize(("name", "place"), every([(n, p) for n in ALGORITHMS for p in PLACEMENTS], SAME))
@@ -96,7 +110,7 @@ def test_stopped_and_resumed_equals_undisturbed_bitwise(name: str, place: str, t
 ACROSS = {("fused", "coarse")}
 
 
-@pytest.mark.parametrize(("first", "second"), every([(a, b) for a in PLACEMENTS for b in PLACEMENTS if a != b], ACROSS))
+@pytest.mark.parametrize(("first", "second"), every(itertools.permutations(SYNCHRONOUS, 2), ACROSS))
 def test_a_run_goes_on_under_another_policy(first: str, second: str, tmp_path: Path) -> None:
     whole = start("ppo", "fused", None)
     parts = stopped_and_resumed("ppo", first, second, tmp_path / "run", ITERATIONS // 2)
@@ -104,6 +118,31 @@ def test_a_run_goes_on_under_another_policy(first: str, second: str, tmp_path: P
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
     assert parts.summary["policy"] == PLACEMENTS[second][0]
     assert json.loads((tmp_path / "run" / "config.json").read_text())["policy"] == PLACEMENTS[second][0]
+
+
+def test_what_was_on_its_way_is_taken_by_any_number_of_replicas(tmp_path: Path) -> None:
+    whole = start("ppo", "behind", None)
+    with pytest.raises(StoppedError):
+        start("ppo", "behind", tmp_path / "run", StopAt(3))
+    found = fragmenta.resume(tmp_path / "run", cluster=Cluster(TWO, 4, lag=1))
+    for expected, leaf in zip(jax.tree.leaves(whole.params), jax.tree.leaves(found.params), strict=True):
+        np.testing.assert_allclose(leaf, expected, rtol=1e-5, atol=1e-5)
+    assert [record["lag"] for record in found.metrics] == [1] * 5
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [("behind", "coarse"), *every([("coarse", "behind"), ("behind", "fused"), ("fused", "behind")], set())],
+)
+def test_a_lag_may_come_and_go(first: str, second: str, tmp_path: Path) -> None:
+    said = Listener()
+    with pytest.raises(StoppedError):
+        start("a2c", first, tmp_path / "run", StopAt(3))
+    policy, cluster = PLACEMENTS[second]
+    found = fragmenta.resume(tmp_path / "run", policy, cluster, watcher=said)
+    assert found.summary["iterations"] == ITERATIONS
+    assert ("without the values that were on their way" in said.environments) == (first == "behind")
+    assert found.metrics[0].get("lag") == (0 if second == "behind" else None)
 
 
 @pytest.mark.parametrize(
@@ -124,18 +163,13 @@ def test_asynchronous_runs_are_saved_and_resumed(first: str, second: str, tmp_pa
 
 
 def test_environments_on_the_host_start_new_episodes(tmp_path: Path) -> None:
-    said: list[str] = []
-
-    class Listener(StopAt):
-        def planned(self, plan: Any, algorithm: Any, environments: str) -> None:
-            said.append(environments)
-
+    said = Listener()
     algorithm = fragmenta.RecurrentPPO(**SMALL, epochs=1, minibatches=2, memory=8, normalize_rewards=True)
     how: dict[str, Any] = {"run_dir": tmp_path / "run", "watcher": StopAt(2), "save_options": SaveOptions(1)}
     with pytest.raises(StoppedError):
         fragmenta.train(algorithm, "gymnasium:CartPole-v1", total_steps=8 * 32, **how)
-    found = fragmenta.resume(tmp_path / "run", watcher=Listener(-1))
-    assert "start new episodes because their state cannot be saved; resumed after " in said[0]
+    found = fragmenta.resume(tmp_path / "run", watcher=said)
+    assert "start new episodes because their state cannot be saved; resumed after " in said.environments
     assert found.summary["total_steps"] == 8 * 32
 
 

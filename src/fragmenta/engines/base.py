@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from fragmenta.algorithms import Algorithm
+from fragmenta.coordinator.in_flight import InFlight
 from fragmenta.envs import Environment
 from fragmenta.errors import ConfigError
 from fragmenta.graph import Plan
@@ -95,8 +96,9 @@ class Engine(Protocol):
         """The environment to initialise the state with: what it resets is what the fragments will step."""
         ...
 
-    def begin(self, state: Sequence[Any]) -> None:
-        """Give the fragments the leaves of the state; before the first `run`."""
+    def begin(self, state: Sequence[Any], in_flight: InFlight | None = None) -> None:
+        """Give the fragments the leaves of the state, and what is on its way to those that work one iteration behind,
+        if the plan fits that; before the first `run`."""
         ...
 
     def run(self, iterations: int) -> Iterator[Report]:
@@ -105,6 +107,10 @@ class Engine(Protocol):
 
     def state(self) -> list[Any]:
         """The leaves of the state, all of one moment, between two calls of `run`."""
+        ...
+
+    def in_flight(self) -> InFlight:
+        """What fragments that work one iteration behind will take next, of the same moment as the state."""
         ...
 
     def finish(self) -> None:

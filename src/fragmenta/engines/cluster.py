@@ -13,6 +13,7 @@ import jax
 import numpy as np
 
 from fragmenta.coordinator.dispatch import collect, part_of_state
+from fragmenta.coordinator.in_flight import InFlight, join_in_flight
 from fragmenta.engines.base import Report, Setup
 from fragmenta.engines.control import FailedError, LostError, Peer
 from fragmenta.engines.crew import STARTING_SECONDS, Crew
@@ -45,6 +46,7 @@ class ClusterEngine:
         ]
         self._restarts = self._done = self._good = 0
         self._leaves: list[Any] = []
+        self._in_flight: InFlight = {}
         self._chunk = 1
         self.env = setup.env
         if isinstance(setup.env, HostEnvironment):
@@ -56,9 +58,9 @@ class ClusterEngine:
             self.close()
             raise shown(error) from None
 
-    def begin(self, state: Sequence[Any]) -> None:
-        """Give the fragments the leaves of the state."""
-        self._leaves = list(state)
+    def begin(self, state: Sequence[Any], in_flight: InFlight | None = None) -> None:
+        """Give the fragments the leaves of the state, and what is on its way to them."""
+        self._leaves, self._in_flight = list(state), in_flight or {}
         self._load()
 
     def run(self, iterations: int) -> Iterator[Report]:
@@ -77,13 +79,17 @@ class ClusterEngine:
         """The leaves of the state after the last iteration; for fragments that run freely, after their own last one."""
         return self._leaves
 
+    def in_flight(self) -> InFlight:
+        """What fragments that work one iteration behind will take next."""
+        return self._in_flight
+
     def finish(self) -> None:
         """Let fragments that run freely end after the iteration that they are in."""
         roaming = {i: {} for i in self._roamers if not self._crew.peers[i].lost}
         for i in roaming:
             self._crew.peers[i].tell("end")
         self._crew.ask(roaming, "rest", self._setup.deadline)
-        self._leaves = self._gather()
+        self._gather()
 
     def recordings(self) -> list[Recording]:
         """What every worker did in the window, in this process' time."""
@@ -118,8 +124,8 @@ class ClusterEngine:
     def _begin_load(self, i: int) -> int:
         program, replica = self._crew.places[i]
         part = part_of_state(program, replica, self._leaves)
-        arrays = [np.asarray(leaf) for leaf in part.values()]
-        return self._crew.peers[i].order("load", arrays, leaves=list(part))
+        arrays = [np.asarray(leaf) for leaf in (*part.values(), *self._in_flight.values())]
+        return self._crew.peers[i].order("load", arrays, leaves=list(part), in_flight=list(self._in_flight))
 
     def _reset(self, seeds: np.ndarray) -> list[list[np.ndarray]]:
         """Start episodes in all environments, wherever they are; per part what `Replica.reset` answers."""
@@ -144,7 +150,7 @@ class ClusterEngine:
         for i, number in runs.items():
             crew.peers[i].answer(number, self._setup.deadline)
         trained = time.monotonic()
-        self._leaves = self._gather()
+        self._gather()
         self._good += iterations
         seconds = max(SNAPSHOT_SECONDS, (time.monotonic() - trained) / SNAPSHOT_SHARE)
         self._chunk = max(1, min(2 * self._chunk, int(iterations * seconds / max(trained - began, 1e-9))))
@@ -190,21 +196,24 @@ class ClusterEngine:
             fill,
         )
 
-    def _gather(self) -> list[Any]:
-        """The whole state; the part of one that is being replaced is as it was."""
+    def _gather(self) -> None:
+        """Keep the whole state; the part of one that is being replaced stays as it was."""
         crew = self._crew
         numbers = {i: (peer, peer.order("state")) for i, peer in crew.peers.items()}
-        kept = []
+        kept, held = [], []
         for i, (program, replica) in enumerate(crew.places):
             peer, number = numbers[i]
             try:
                 answer, arrays = peer.answer(number, self._setup.deadline)
-                kept.append((program, dict(zip(answer["leaves"], arrays, strict=True))))
+                leaves, late = answer["leaves"], iter(arrays[len(answer["leaves"]) :])
+                kept.append((program, dict(zip(leaves, arrays, strict=False))))
+                held.append({(value, to): [next(late) for _ in range(n)] for value, to, n in answer["in_flight"]})
             except LostError:
                 if i not in self._roamers:
                     raise
                 kept.append((program, part_of_state(program, replica, self._leaves)))
-        return collect(self.plan, kept, self._leaves)
+        self._leaves = collect(self.plan, kept, self._leaves)
+        self._in_flight = join_in_flight(self.plan, held)
 
     def _recover(self, failure: LostError | FailedError) -> None:
         """Replace what was lost, and let everybody go on from the last state that was gathered."""

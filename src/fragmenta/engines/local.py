@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from fragmenta.coordinator.dispatch import assign, collect, compile_plan, connections, record
+from fragmenta.coordinator.in_flight import InFlight, join_in_flight, split_in_flight
 from fragmenta.engines.base import Report
 from fragmenta.envs import Environment
 from fragmenta.graph import Delivery, Plan
@@ -38,8 +39,8 @@ class LocalEngine:
         self._threads: dict[int, threading.Thread] = {}
         self._done = 0
 
-    def begin(self, state: Sequence[Any]) -> None:
-        """Give every worker its leaves of the state and its channels."""
+    def begin(self, state: Sequence[Any], in_flight: InFlight | None = None) -> None:
+        """Give every worker its leaves of the state, its channels, and what is on its way there."""
         self._initial = list(state)
         assignments = assign(self.plan, self._deployments, self._initial, self._channel, self._mailbox)
         self._between = connections(assignments)
@@ -48,6 +49,9 @@ class LocalEngine:
             Worker(a.deployment, a.replica, a.ports, a.state, self.deadline, recorder)
             for a, recorder in zip(assignments, recorders, strict=True)
         ]
+        if in_flight:
+            for worker in self._workers:
+                worker.restore(split_in_flight(self.plan, in_flight, worker))
         self._reports = [self._channel(REPORTS_AHEAD) for _ in self._workers]
 
     def run(self, iterations: int) -> Iterator[Report]:
@@ -83,6 +87,10 @@ class LocalEngine:
             for worker in self._workers
         ]
         return collect(self.plan, kept, self._initial)
+
+    def in_flight(self) -> InFlight:
+        """What fragments that work one iteration behind will take next; ask between two runs, as for the state."""
+        return join_in_flight(self.plan, [worker.in_flight() for worker in self._workers])
 
     def recordings(self) -> list[Recording]:
         """What every worker did in the window, once the run has ended; empty without a window."""

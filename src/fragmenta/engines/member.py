@@ -127,7 +127,9 @@ class Member:
         return {}, self._replica.reset(arrays[0])
 
     def _do_load(self, message: dict[str, Any], arrays: list[np.ndarray]) -> None:
-        self._replica.load(dict(zip(message["leaves"], arrays, strict=True)))
+        leaves, late = message["leaves"], message["in_flight"]
+        in_flight = dict(zip(late, arrays[len(leaves) :], strict=True))
+        self._replica.load(dict(zip(leaves, arrays, strict=False)), in_flight)
 
     def _do_run(self, message: dict[str, Any], _: list[np.ndarray]) -> None:
         for report, metrics in self._replica.run(message["iterations"]):
@@ -141,8 +143,10 @@ class Member:
             self._roaming = False
 
     def _do_state(self, _: dict[str, Any], __: list[np.ndarray]) -> Any:
-        leaves = self._replica.state()
-        return {"leaves": list(leaves)}, list(leaves.values())
+        leaves, late = self._replica.state(), self._replica.in_flight()
+        named = [(value, consumer, len(parts)) for (value, consumer), parts in late.items()]
+        arrays = [*leaves.values(), *(np.asarray(part) for parts in late.values() for part in parts)]
+        return {"leaves": list(leaves), "in_flight": named}, arrays
 
     def _do_rest(self, _: dict[str, Any], __: list[np.ndarray]) -> None:
         """An answer says that the main thread has nothing to do."""

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 
 from fragmenta.coordinator.dispatch import Assignment, Link, connections, hold_state, links, ports_of, record
+from fragmenta.coordinator.in_flight import InFlight, split_in_flight
 from fragmenta.coordinator.plan import project
 from fragmenta.coordinator.trace import trace
 from fragmenta.engines.ends import Ends
@@ -63,8 +64,8 @@ class Replica:
         observation, alive = self._env.pool.reset(seeds)
         return [alive, *observation]
 
-    def load(self, leaves: dict[int, np.ndarray]) -> None:
-        """Begin from this state, with the connections that there are."""
+    def load(self, leaves: dict[int, np.ndarray], in_flight: InFlight) -> None:
+        """Begin from this state and with this on its way, with the connections that there are."""
         name = self._program.fragment.name
         ports = ports_of(self.plan, name, self._replica, self._ends.channel, self._ends.mailbox)
         state = hold_state(self._program, self._deployment, leaves)
@@ -72,6 +73,8 @@ class Replica:
         self._between = connections([mine])
         (recorder,) = record(self.plan, [mine], self._window) if self._window else [None]
         self._worker = Worker(self._deployment, self._replica, ports, state, self._deadline, recorder)
+        if in_flight:
+            self._worker.restore(split_in_flight(self.plan, in_flight, self._worker))
         self._ending = False
 
     def run(self, iterations: int) -> Iterator[tuple[dict[str, Any], list[np.ndarray]]]:
@@ -95,6 +98,10 @@ class Replica:
         worker = self._working
         leaves = worker.copied or worker.state()
         return {i: np.asarray(to_raw(leaf)) for i, leaf in leaves.items()}
+
+    def in_flight(self) -> dict[tuple[int, str], list[Any]]:
+        """What it holds that it will take one iteration late."""
+        return self._working.in_flight()
 
     def recording(self) -> Any:
         """What it recorded, as lists; None if there was nothing to record."""

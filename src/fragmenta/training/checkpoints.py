@@ -14,6 +14,7 @@ import math
 import os
 import re
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ from fragmenta.errors import ConfigError
 SCHEMA = 1
 CHECKPOINTS = "checkpoints"
 """The folder of a run directory that has them."""
+IN_FLIGHT = "in_flight/"
+"""What the names of such values begin with, among the arrays of a checkpoint."""
 SPARE_BYTES = 100_000
 """Room for what describes the arrays."""
 NAME = re.compile(r"\d{10}")
@@ -42,6 +45,8 @@ class Checkpoint:
     steps: int
     score: float | None = None
     """Mean return of the latest episodes, by which the best one is kept."""
+    in_flight: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    """Values on their way to fragments that work one iteration behind; empty where none does."""
 
 
 class CheckpointFolder:
@@ -57,12 +62,13 @@ class CheckpointFolder:
             shutil.rmtree(left, ignore_errors=True)
         name = f"{checkpoint.iteration:010d}"
         temporary, final = self.path / f".{name}", self.path / name
-        needed = SPARE_BYTES + 2 * sum(array.nbytes for array in checkpoint.arrays.values())
+        arrays = checkpoint.arrays | {IN_FLIGHT + name: array for name, array in checkpoint.in_flight.items()}
+        needed = SPARE_BYTES + 2 * sum(array.nbytes for array in arrays.values())
         if shutil.disk_usage(self.path).free < needed:  # a write that fails halfway is reported by many, in many lines
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         temporary.mkdir()
-        _write(temporary / "state", checkpoint.arrays)
-        described = {n: {"shape": list(a.shape), "dtype": str(a.dtype)} for n, a in checkpoint.arrays.items()}
+        _write(temporary / "state", arrays)
+        described = {n: {"shape": list(a.shape), "dtype": str(a.dtype)} for n, a in arrays.items()}
         files = {str(path.relative_to(temporary)): _fingerprint(path) for path in _files(temporary)}
         manifest = {
             "schema": SCHEMA,
@@ -102,9 +108,10 @@ class CheckpointFolder:
                 raise DamagedError(f"{file} cannot be read: {error.strerror}") from None
             if found != expected:
                 raise DamagedError(f"{file} is not what was written")
-        return Checkpoint(
-            _read(folder / "state", manifest["arrays"]), manifest["iteration"], manifest["steps"], manifest["score"]
-        )
+        arrays = _read(folder / "state", manifest["arrays"])
+        late = {name: arrays.pop(name) for name in list(arrays) if name.startswith(IN_FLIGHT)}
+        in_flight = {name.removeprefix(IN_FLIGHT): array for name, array in late.items()}
+        return Checkpoint(arrays, manifest["iteration"], manifest["steps"], manifest["score"], in_flight)
 
     def manifest(self, name: str) -> dict[str, Any]:
         """What a checkpoint says that it is; DamagedError if that was changed."""

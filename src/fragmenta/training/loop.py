@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from fragmenta.algorithms import Algorithm
+from fragmenta.coordinator.in_flight import InFlight
 from fragmenta.engines import ENGINES, Placed, Setup
 from fragmenta.envs import Environment, HostEnvironment
 from fragmenta.graph import Plan
@@ -83,6 +84,8 @@ class Start:
     steps: int = 0
     records: tuple[dict[str, Any], ...] = ()
     """Those of the iterations before."""
+    in_flight: InFlight = dataclasses.field(default_factory=dict)
+    """What was on its way then, if the plan takes it one iteration late."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,8 +126,8 @@ def run_job(job: Job, steps: int, start: Callable[[Environment], Start]) -> Resu
     with ENGINES[job.identity["engine"]](setup) as engine:
         begin = start(engine.env)
         leaves, structure = jax.tree.flatten(begin.state)
-        good = Checkpoint(to_arrays(begin.state), begin.iteration, begin.steps)
-        engine.begin(leaves)
+        good = Checkpoint(to_arrays(begin.state), begin.iteration, begin.steps, in_flight=begin.in_flight)
+        engine.begin(leaves, begin.in_flight)
         log = _Log(job, begin, time.monotonic() - compiling)
         try:
             while log.iteration < log.iterations and not job.stop:
@@ -139,7 +142,8 @@ def run_job(job: Job, steps: int, start: Callable[[Environment], Start]) -> Resu
                     raise _not_finite(job, begin, log, good)
                 if job.evaluation:
                     job.evaluation.consider(log.iteration, log.steps, job.algorithm.params(state))
-                good = Checkpoint(to_arrays(state), log.iteration, log.steps, log.tally.return_mean)
+                how_far = log.iteration, log.steps, log.tally.return_mean
+                good = Checkpoint(to_arrays(state), *how_far, engine.in_flight())
                 if job.saver.due(log.iteration):
                     job.saver.save(good)
             engine.finish()

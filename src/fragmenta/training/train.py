@@ -12,6 +12,7 @@ import jax
 
 import fragmenta
 from fragmenta.algorithms import Algorithm
+from fragmenta.coordinator.in_flight import fits
 from fragmenta.coordinator.plan import project
 from fragmenta.coordinator.trace import trace
 from fragmenta.engines import ENGINES, EngineOptions, Setup
@@ -201,7 +202,7 @@ def _start(
     started = time.monotonic()
     if watcher:
         where = f"{algorithm.num_envs} of {named[0]}, {env.where(algorithm.num_envs, plan.lanes)}"
-        watcher.planned(plan, algorithm, where + _resumed(env, checkpoint))
+        watcher.planned(plan, algorithm, where + _resumed(env, plan, checkpoint))
     identity = {
         "algorithm": algorithm_name(algorithm),
         "env": named[0],
@@ -244,7 +245,7 @@ def _start(
         setup = dataclasses.replace(setup, options=settings.engine_options, logs=_logs(directory, settings.engine))
         kept = directory, metrics, saver, evaluation, watcher, stop
         job = Job(setup, identity, started, settings.timeline, *kept)
-        begin = functools.partial(_begin, trained, settings.seed, directory, checkpoint)
+        begin = functools.partial(_begin, trained, plan, settings.seed, directory, checkpoint)
         result = run_job(job, checkpoint.steps if checkpoint else 0, begin)
     if directory:
         if isinstance(trained, Seeds):
@@ -267,7 +268,12 @@ def _logs(directory: RunDirectory | None, engine: str) -> Path | None:
 
 
 def _begin(
-    algorithm: Algorithm, seed: int, directory: RunDirectory | None, checkpoint: Checkpoint | None, env: Environment
+    algorithm: Algorithm,
+    plan: Plan,
+    seed: int,
+    directory: RunDirectory | None,
+    checkpoint: Checkpoint | None,
+    env: Environment,
 ) -> Start:
     init, key = jax.jit(lambda key: algorithm.init(env, key)), jax.random.key(seed)
     if checkpoint is None or directory is None:
@@ -276,14 +282,17 @@ def _begin(
     if isinstance(env, HostEnvironment):
         # Other seeds than at the beginning: the same episodes again would count twice.
         saved = algorithm.with_new_episodes(saved, init(jax.random.fold_in(key, checkpoint.iteration)))
-    return Start(saved, checkpoint.iteration, checkpoint.steps, directory.earlier)
+    in_flight = checkpoint.in_flight if fits(plan, checkpoint.in_flight) else {}
+    return Start(saved, checkpoint.iteration, checkpoint.steps, directory.earlier, in_flight)
 
 
-def _resumed(env: Environment, checkpoint: Checkpoint | None) -> str:
+def _resumed(env: Environment, plan: Plan, checkpoint: Checkpoint | None) -> str:
     if checkpoint is None:
         return ""
     anew = ", which start new episodes because their state cannot be saved" if isinstance(env, HostEnvironment) else ""
-    return f"{anew}; resumed after {checkpoint.steps:,} steps"
+    dropped = checkpoint.in_flight and not fits(plan, checkpoint.in_flight)
+    without = ", without the values that were on their way: nothing here takes them" if dropped else ""
+    return f"{anew}; resumed after {checkpoint.steps:,} steps{without}"
 
 
 def _validate(algorithm: Algorithm, env: Environment, engine: str, deadline: float) -> None:

@@ -15,7 +15,7 @@ from fragmenta.worker.backends.launch import MOST
 from fragmenta.worker.channels.mailbox import Bundle
 from fragmenta.worker.channels.memory import Channel
 from fragmenta.worker.deploy import Deployment, Ports
-from fragmenta.worker.steps import Host, Key, Put, Rounds, Segment, Step, Take
+from fragmenta.worker.steps import Host, Key, Put, Rounds, Segment, Step, Take, late_takes
 from fragmenta.worker.timeline import Recorder
 
 SAMPLE_EVERY = 16
@@ -72,7 +72,8 @@ class Worker:
         self._per_launch = 1
         self._launched: list[tuple[int, Any]] = []
         self._last_launch = time.monotonic()
-        self._version = 0
+        self._version = self._lag = 0
+        self.late = tuple(late_takes(deployment.schedule.steps))
         self._delayed: dict[tuple[int, str], list[Any]] = {}
         self._parcels: dict[str, dict[tuple[int, str], Any]] = {}
         self._picked: dict[str, Bundle] = {}
@@ -104,7 +105,7 @@ class Worker:
         if self.recorder is not None:
             self.recorder.ends(self._iteration, started, outcome.lag)
         self._picked.clear()
-        self._dropped = 0
+        self._dropped, self._lag = 0, 1
         self._iteration += 1
         return [outcome]
 
@@ -134,7 +135,7 @@ class Worker:
     def _outcome(self, metrics: dict[int, Any]) -> Outcome:
         for bundle in self._picked.values():
             return Outcome(metrics, self._iteration - bundle.version, bundle.replica, self._dropped)
-        return Outcome(metrics, min(self._iteration, 1) if self._is_ahead else None)
+        return Outcome(metrics, self._lag if self._is_ahead else None)
 
     def state(self) -> dict[int, Any]:
         """The leaves of the state that this worker keeps, by position."""
@@ -144,6 +145,16 @@ class Worker:
     def copy_state(self) -> None:
         """Renew the copy of the state; the next iteration will donate the buffers of the state itself."""
         self.copied = {i: jnp.copy(leaf) for i, leaf in self.state().items()}
+
+    def in_flight(self) -> dict[tuple[int, str], list[Any]]:
+        """What was sent to this worker for its next iteration, between two runs of all workers."""
+        waiting = [take for take in self.late if self._iteration and take.interface.key not in self._delayed]
+        self._delayed |= {take.interface.key: self._receive(take) for take in waiting}
+        return dict(self._delayed)
+
+    def restore(self, in_flight: dict[tuple[int, str], list[Any]]) -> None:
+        """Begin as if the iteration before had sent this, instead of with values that serve twice."""
+        self._delayed, self._lag = dict(in_flight), 1
 
     def _run(self, steps: tuple[Step, ...], watched: bool) -> float:
         """Execute steps; the seconds spent computing, if watched."""
@@ -220,13 +231,17 @@ class Worker:
         if interface.delivery.kind != "every":
             self._hold(take.keys[0], self._pick(interface).values[interface.key])
             return
-        if interface.delivery.lag and self._iteration == 1:
-            # From here on one iteration behind: the first values serve twice.
-            for key, value in zip(take.keys, self._delayed.pop(interface.key), strict=True):
-                self._hold(key, value)
-            return
-        channels = self.ports.incoming[interface.key]
-        values = []
+        values = self._delayed.pop(interface.key, None)
+        if values is None:
+            values = self._receive(take)
+            if interface.delivery.lag and self._iteration == 0:
+                # From here on one iteration behind: the first values serve twice.
+                self._delayed[interface.key] = values
+        for key, value in zip(take.keys, values, strict=True):
+            self._hold(key, value)
+
+    def _receive(self, take: Take) -> list[Any]:
+        interface, channels, values = take.interface, self.ports.incoming[take.interface.key], []
         for i, channel in enumerate(channels):
             try:
                 values.append(channel.recv(self.deadline))
@@ -234,10 +249,7 @@ class Worker:
                 raise self._late(interface, f"get it from {_peer(interface.producer, i, channels)}") from None
         if take.join:
             values = take.join(*(jax.device_put(value, self.deployment.site.devices[0]) for value in values))
-        if interface.delivery.lag and self._iteration == 0:
-            self._delayed[interface.key] = list(values)
-        for key, value in zip(take.keys, values, strict=True):
-            self._hold(key, value)
+        return list(values)
 
     def _hold(self, key: Key, value: Any) -> None:
         place = self.deployment.held[key].sharding

@@ -5,7 +5,7 @@ steps ::= Segment (compiled) | Host (run in Python) | Put (send) | Take (receive
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from fragmenta.graph import Interface, Program, Value
@@ -137,6 +137,15 @@ def writes(item: Item | Step) -> set[Key]:
         return set(item.keys)
     stacked = {stack for stack, _ in item.on_host} | set(item.buffers)
     return {last for _, _, _, last in item.carried} | stacked
+
+
+def late_takes(steps: Sequence[Step]) -> Iterator[Take]:
+    """What a worker takes one iteration late."""
+    for step in steps:
+        if isinstance(step, Rounds):
+            yield from late_takes(step.body)
+        elif isinstance(step, Take) and step.interface.delivery.lag:
+            yield step
 
 
 def join_operations(items: Sequence[Item], live: set[Key], donatable: set[Key]) -> tuple[Step, ...]:
