@@ -26,6 +26,7 @@ PLACEMENTS: dict[str, tuple[str, Cluster]] = {
     "fine": ("single_learner_fine", Cluster(TWO, 2)),
     "multi": ("multi_learner", Cluster(TWO, 2)),
     "central": ("central", Cluster(TWO, 2)),
+    "environments": ("environments", Cluster(TWO, 2)),
     "behind": ("single_learner_coarse", Cluster(TWO, 2, lag=1)),
 }
 SYNCHRONOUS = [place for place, (_, cluster) in PLACEMENTS.items() if not cluster.lag]
@@ -35,6 +36,8 @@ ALGORITHMS = {
     "a2c": fragmenta.A2C(**SMALL),
     "impala": fragmenta.IMPALA(**SMALL),
     "ppo_gru": fragmenta.RecurrentPPO(**SMALL, epochs=1, minibatches=2, memory=8),
+    "mappo_shared": fragmenta.MAPPO(**SMALL, epochs=1, minibatches=2),
+    "mappo_separate": fragmenta.MAPPO(**SMALL, epochs=1, minibatches=2, shared=False),
 }
 ITERATIONS = 8
 
@@ -71,8 +74,9 @@ def start(name: str, place: str, run_dir: Path | None, watcher: Any = None) -> f
     algorithm, (policy, cluster) = ALGORITHMS[name], PLACEMENTS[place]
     how: dict[str, Any] = {"policy": policy, "cluster": cluster, "merge": False, "run_dir": run_dir, "watcher": watcher}
     steps = ITERATIONS * algorithm.steps_per_iteration
+    env = "ProbeTeam" if name.startswith("mappo") else "CartPole-v1"
     # One stretch per iteration, so that it stops where it is asked to.
-    return fragmenta.train(algorithm, "CartPole-v1", **how, total_steps=steps, save_options=SaveOptions(1))
+    return fragmenta.train(algorithm, env, **how, total_steps=steps, save_options=SaveOptions(1))
 
 
 def stopped_and_resumed(name: str, first: str, second: str, run_dir: Path, stop_at: int) -> fragmenta.Result:
@@ -92,7 +96,7 @@ def every(names: Any, kept: set[Any]) -> list[Any]:
     return [pytest.param(*name, marks=() if name in kept else pytest.mark.full) for name in names]
 
 
-SAME = {("ppo", "coarse"), ("a2c", "fused"), ("ppo", "behind")}
+SAME = {("ppo", "coarse"), ("a2c", "fused"), ("ppo", "behind"), ("mappo_separate", "environments")}
 
 
 @pytest.mark.parametrize(("name", "place"), every([(n, p) for n in ALGORITHMS for p in PLACEMENTS], SAME))
@@ -107,13 +111,16 @@ def test_stopped_and_resumed_equals_undisturbed_bitwise(name: str, place: str, t
     assert parts.summary["return_mean"] == whole.summary["return_mean"]
 
 
-ACROSS = {("fused", "coarse")}
+CHANGES = list(itertools.permutations(SYNCHRONOUS, 2))
+ACROSS = [("ppo", *change) for change in CHANGES]
+# Agents that have parameters of their own are split under one policy only.
+ACROSS += [("mappo_separate", *change) for change in CHANGES if "environments" in change]
 
 
-@pytest.mark.parametrize(("first", "second"), every(itertools.permutations(SYNCHRONOUS, 2), ACROSS))
-def test_a_run_goes_on_under_another_policy(first: str, second: str, tmp_path: Path) -> None:
-    whole = start("ppo", "fused", None)
-    parts = stopped_and_resumed("ppo", first, second, tmp_path / "run", ITERATIONS // 2)
+@pytest.mark.parametrize(("name", "first", "second"), every(ACROSS, {("ppo", "fused", "coarse")}))
+def test_a_run_goes_on_under_another_policy(name: str, first: str, second: str, tmp_path: Path) -> None:
+    whole = start(name, "fused", None)
+    parts = stopped_and_resumed(name, first, second, tmp_path / "run", ITERATIONS // 2)
     for expected, found in zip(jax.tree.leaves(whole.params), jax.tree.leaves(parts.params), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
     assert parts.summary["policy"] == PLACEMENTS[second][0]
