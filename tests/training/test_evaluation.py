@@ -183,6 +183,7 @@ def test_in_the_background() -> None:
     finally:
         background.close()
     assert steps == 100
+    assert isinstance(found, Evaluation)
     assert found.returns.tolist() == evaluate(algorithm, env, params, 5, 3).returns.tolist()
     assert not [t for t in threading.enumerate() if t.name.startswith("fragmenta-evaluation")]
 

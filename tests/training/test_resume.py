@@ -193,17 +193,6 @@ def test_a_run_goes_further_than_it_was_to(tmp_path: Path) -> None:
     assert fragmenta.resume(tmp_path / "run").summary["iterations"] == 2 * ITERATIONS
 
 
-def test_evaluating_meanwhile_changes_nothing(tmp_path: Path) -> None:
-    algorithm = fragmenta.A2C(**SMALL, total_steps=20 * 32)
-    alone = fragmenta.train(algorithm, "CartPole-v1")
-    options = fragmenta.EvaluationOptions(eval_every=5, eval_episodes=2)
-    found = fragmenta.train(algorithm, "CartPole-v1", run_dir=tmp_path / "run", evaluation=options)
-    assert found.summary["params_sha256"] == alone.summary["params_sha256"]
-    evaluated = [json.loads(line) for line in (tmp_path / "run" / "evaluations.jsonl").read_text().splitlines()]
-    assert evaluated
-    assert all(e["iteration"] % 5 == 0 and e["steps"] == 32 * e["iteration"] for e in evaluated)
-
-
 def test_several_seeds_are_resumed_together(tmp_path: Path) -> None:
     algorithm = fragmenta.A2C(**SMALL, total_steps=ITERATIONS * 32)
     whole = fragmenta.train(algorithm, "CartPole-v1", seeds=2)

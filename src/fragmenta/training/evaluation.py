@@ -241,11 +241,12 @@ class BackgroundEvaluation:
         self._pending.append((steps, self._thread.submit(lambda: self._evaluate(params))))
         return True
 
-    def finished(self, wait: bool = False) -> list[tuple[int, Evaluation]]:
-        """Steps and outcome of those that have ended since this was last asked; with `wait`, of all."""
+    def finished(self, wait: bool = False) -> list[tuple[int, Evaluation | BaseException]]:
+        """Steps and outcome, or what was raised, of those that have ended since this was last asked; with `wait`, of
+        all."""
         ready = [(steps, future) for steps, future in self._pending if wait or future.done()]
         self._pending = [entry for entry in self._pending if entry not in ready]
-        return [(steps, future.result()) for steps, future in ready]
+        return [(steps, future.exception() or future.result()) for steps, future in ready]
 
     def close(self) -> None:
         """Wait for the one that is under way, and end the thread."""

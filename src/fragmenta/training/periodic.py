@@ -10,7 +10,7 @@ from typing import Any
 from fragmenta.algorithms import Algorithm
 from fragmenta.envs import Environment
 from fragmenta.errors import ConfigError
-from fragmenta.training.evaluation import BackgroundEvaluation
+from fragmenta.training.evaluation import BackgroundEvaluation, Evaluation
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +32,10 @@ class EvaluationOptions:
 
 
 class PeriodicEvaluation:
-    """Writes an evaluation every so many iterations to a run's evaluations.jsonl."""
+    """Writes an evaluation every so many iterations to a run's evaluations.jsonl.
+
+    One that fails is written there with what was raised, and the first that does is told: the run itself goes on.
+    """
 
     def __init__(
         self, run: Path, options: EvaluationOptions, algorithm: Algorithm, env: Environment, seed: int
@@ -40,6 +43,7 @@ class PeriodicEvaluation:
         self.every, self._path = options.eval_every, run / "evaluations.jsonl"
         self._running = BackgroundEvaluation(algorithm, env, options.eval_episodes, seed, deterministic=True)
         self._iterations: dict[int, int] = {}
+        self._has_failed = False
 
     def consider(self, iteration: int, steps: int, params: Any) -> None:
         """Keep what has ended, and begin another if one is due."""
@@ -61,9 +65,19 @@ class PeriodicEvaluation:
 
     def _keep(self, wait: bool) -> None:
         for steps, found in self._running.finished(wait):
-            record = {"iteration": self._iterations.pop(steps), "steps": steps, **found.as_record()}
+            when = {"iteration": self._iterations.pop(steps), "steps": steps}
+            outcome = found.as_record() if isinstance(found, Evaluation) else self._failed(found, steps)
+            record = when | outcome
             try:
                 with open(self._path, "a") as file:
                     file.write(json.dumps(record) + "\n")
             except OSError as error:  # the run itself is worth more
                 print(f"fragmenta: an evaluation could not be kept: {error.strerror}", file=sys.stderr)
+
+    def _failed(self, error: BaseException, steps: int) -> dict[str, Any]:
+        words = " ".join(str(error).split()) or type(error).__name__
+        if not self._has_failed:
+            later = "training goes on, and what becomes of later ones is in evaluations.jsonl"
+            print(f"fragmenta: the evaluation after {steps:,} steps failed: {words}; {later}", file=sys.stderr)
+        self._has_failed = True
+        return {"failed": words}
