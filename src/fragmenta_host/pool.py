@@ -145,6 +145,7 @@ class Pool:
         """End all processes and threads. A step that is under way is left to end, for a while; no other begins."""
         self._closing = True
         self._end_backend()
+        self.failure = None  # its traceback refers to the shared memory, and JAX keeps the pool with what it compiled
 
     def _describe(self) -> tuple[Description, float]:
         if self.spec.is_vector:

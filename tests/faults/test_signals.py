@@ -5,93 +5,105 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
 
+from fragmenta.cli.main import main
+
 TRAIN = [sys.executable, "-m", "fragmenta.cli.main", "train", "ppo"]
-RESUME = [sys.executable, "-m", "fragmenta.cli.main", "resume"]
+TINY = ["--num-envs", "4", "--horizon", "8", "--hidden", "8", "--epochs", "1", "--minibatches", "2"]
 LONG = ["--total-steps", "100000000"]
+PROCESSES = ["gymnasium:CartPole-v1", "--env-mode", "processes", "--env-workers", "2"]
+SHARED_MEMORY = Path("/dev/shm")
 
 
-def start(*arguments: str, run_dir: Path) -> subprocess.Popen[str]:
-    command = [*TRAIN, *arguments, *LONG, "--run-dir", str(run_dir)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+class Started:
+    """A run with environments in processes, some iterations after its start."""
+
+    def __init__(self, run_dir: Path, *flags: str) -> None:
+        self.run_dir, self._named = run_dir, set(SHARED_MEMORY.glob("*"))
+        command = [*TRAIN, *PROCESSES, *TINY, *LONG, *flags, "--run-dir", str(run_dir)]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self._wait(lambda: len(self.records()) >= 3)
+
+    def records(self) -> list[dict]:
+        """Those of all whole lines."""
+        metrics = self.run_dir / "metrics.jsonl"
+        lines = metrics.read_text().splitlines(keepends=True) if metrics.exists() else []
+        return [json.loads(line) for line in lines if line.endswith("\n")]
+
+    def checkpoints(self) -> list[Path]:
+        return sorted((self.run_dir / "checkpoints").glob("0*"))
+
+    def wait_for_checkpoints(self, count: int) -> None:
+        self._wait(lambda: len(self.checkpoints()) >= count)
+
+    def end(self, *signals: signal.Signals) -> tuple[int, str]:
+        """Exit code and what was said; afterwards nothing of it is left."""
+        children = psutil.Process(self.process.pid).children(recursive=True)
+        assert children
+        for number in signals:
+            self.process.send_signal(number)
+        _, said = self.process.communicate(timeout=10)
+        _, left = psutil.wait_procs(children, 5)
+        assert not left
+        assert set(SHARED_MEMORY.glob("*")) <= self._named
+        return self.process.returncode, said
+
+    def _wait(self, done: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 120
+        while not done():
+            assert self.process.poll() is None, self.process.communicate()
+            assert time.monotonic() < deadline, "it does not come to train"
+            time.sleep(0.02)
 
 
-def wait_for_iterations(process: subprocess.Popen[str], run_dir: Path, count: int = 3) -> None:
-    metrics = run_dir / "metrics.jsonl"
-    deadline = time.monotonic() + 120
-    while not metrics.exists() or metrics.read_text().count("\n") < count:
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline, "it does not come to train"
-        time.sleep(0.05)
-
-
-def go_on(run_dir: Path) -> dict:
+def go_on(run: Started, capsys: pytest.CaptureFixture[str]) -> dict:
     """Resume for a little, and return the summary."""
-    steps = [json.loads(line)["steps"] for line in (run_dir / "metrics.jsonl").read_text().splitlines()[:-1]][-1]
-    command = [*RESUME, str(run_dir), "--total-steps", str(steps + 2_000), "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    steps = run.records()[-1]["steps"] + 64
+    assert main(["resume", str(run.run_dir), "--total-steps", str(steps), "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
 
 
 @pytest.mark.parametrize(
     ("which", "code"), [(signal.SIGTERM, 143), pytest.param(signal.SIGINT, 130, marks=pytest.mark.full)]
 )
 def test_interrupted_or_preempted_it_saves_says_how_to_go_on_and_loses_nothing(
-    which: signal.Signals, code: int, tmp_path: Path
+    which: signal.Signals, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run_dir = tmp_path / "run"
-    process = start("CartPole-v1", run_dir=run_dir)
-    wait_for_iterations(process, run_dir)
-    process.send_signal(which)
-    _, said = process.communicate(timeout=10)
-    assert process.returncode == code
+    run = Started(tmp_path / "run")
+    exit_code, said = run.end(which)
+    assert exit_code == code
     (line,) = said.splitlines()
     assert line.startswith(f"fragmenta: {which.name}: saved after ")
-    assert line.endswith(f"go on with: fragmenta resume {run_dir}")
-    records = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
-    (newest,) = sorted((run_dir / "checkpoints").iterdir())[-1:]
-    assert int(newest.name) == len(records), "the checkpoint has every iteration that was done"
-    assert go_on(run_dir)["total_steps"] > records[-1]["steps"]
+    assert line.endswith(f"go on with: fragmenta resume {run.run_dir}")
+    done = run.records()
+    assert int(run.checkpoints()[-1].name) == len(done), "the checkpoint has every iteration that was done"
+    assert go_on(run, capsys)["total_steps"] > done[-1]["steps"]
 
 
 def test_interrupted_twice_it_ends_at_once(tmp_path: Path) -> None:
-    run_dir = tmp_path / "run"
-    process = start("CartPole-v1", run_dir=run_dir)
-    wait_for_iterations(process, run_dir)
-    process.send_signal(signal.SIGINT)
-    process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=10)
-    assert process.returncode == 130
+    exit_code, said = Started(tmp_path / "run").end(signal.SIGINT, signal.SIGINT)
+    assert exit_code == 130
     assert "Traceback" not in said
 
 
-@pytest.mark.parametrize("which", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.full)])
-def test_no_process_of_environments_outlives_the_run(which: signal.Signals, tmp_path: Path) -> None:
-    run_dir = tmp_path / "run"
-    flags = ["--env-mode", "processes", "--env-workers", "2", "--checkpoint-every", "1"]
-    process = start("gymnasium:CartPole-v1", *flags, run_dir=run_dir)
-    wait_for_iterations(process, run_dir)
-    while len(list((run_dir / "checkpoints").glob("0*"))) < 2:  # the saver may be behind the iterations
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.05)
-    children = psutil.Process(process.pid).children(recursive=True)
-    assert children
-    process.send_signal(which)
-    process.communicate(timeout=10)
-    _, left = psutil.wait_procs(children, 5)
-    assert not left
-    assert not list(Path("/dev/shm").glob("*fragmenta*"))
-    assert go_on(run_dir)["policy"] == "single_learner_coarse"
+def test_killed_it_leaves_no_process_and_goes_on_from_its_last_checkpoint(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = Started(tmp_path / "run", "--checkpoint-every", "1")
+    run.wait_for_checkpoints(2)  # the saver may be behind the iterations
+    exit_code, _ = run.end(signal.SIGKILL)
+    assert exit_code == -signal.SIGKILL
+    assert go_on(run, capsys)["policy"] == "single_learner_coarse"
 
 
 @pytest.mark.full
 def test_two_runs_at_once_both_complete(tmp_path: Path) -> None:
-    flags = ["CartPole-v1", "--total-steps", "4096", "--json"]
+    flags = ["CartPole-v1", *TINY, "--total-steps", "4096", "--json"]
     runs = [
         subprocess.Popen([*TRAIN, *flags, "--run-dir", str(tmp_path / name)], stdout=subprocess.PIPE, text=True)
         for name in "ab"
@@ -112,7 +124,7 @@ def test_a_full_disk_is_one_line(tmp_path: Path) -> None:
     if subprocess.run(mount, capture_output=True).returncode:
         pytest.skip("a small disk can be made by root only")
     try:
-        flags = ["CartPole-v1", *LONG, "--checkpoint-every", "2", "--run-dir", str(tmp_path / "run")]
+        flags = ["CartPole-v1", *TINY, *LONG, "--checkpoint-every", "2", "--run-dir", str(tmp_path / "run")]
         done = subprocess.run([*TRAIN, *flags], capture_output=True, text=True, timeout=120)
     finally:
         subprocess.run(["umount", str(tmp_path)], check=True)
