@@ -93,6 +93,16 @@ def test_mp4_needs_ffmpeg(runs: Path, capsys: pytest.CaptureFixture[str], monkey
     assert "MP4 needs imageio-ffmpeg: pip install 'fragmenta[mp4]', or choose a .gif" in capsys.readouterr().err
 
 
+def test_mp4(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ffmpeg = pytest.importorskip("imageio_ffmpeg")
+    film = runs / "film.mp4"
+    text = printed(capsys, "play", str(runs / "run"), "--out", str(film), "--episodes", "1", "--max-steps", "20")
+    assert f"wrote {film}: " in text
+    frames, seconds = ffmpeg.count_frames_and_secs(film)
+    assert frames == round(25 * seconds) > 20
+    assert [path.name for path in runs.glob("*film*")] == ["film.mp4"]
+
+
 def test_export_says_how_to_call_what_it_wrote(runs: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     text = printed(capsys, "export", str(runs / "run"), "--out", str(tmp_path / "out"))
     assert "action = policy.call(observation)" in text

@@ -34,6 +34,7 @@ def run(arguments: list[str]) -> int:
     film = play(opened.algorithm, opened.env, opened.params(), options.episodes, options.seed, options.max_steps)
     for ending in record(film, out):
         print(f"episode {ending.episode + 1}: return {ending.total:.1f}, {ending.step:,} steps")
-    size = out.stat().st_size / 1e6
-    print(f"wrote {out}: {film.per_second:.0f} pictures per second, {size:.1f} MB")
+    size = out.stat().st_size
+    shown = f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.0f} KB"
+    print(f"wrote {out}: {film.per_second:.0f} pictures per second, {shown}")
     return 0

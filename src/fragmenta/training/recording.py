@@ -1,7 +1,11 @@
 """Write a film to a file, with a line above every picture that says where it is from."""
 
+import contextlib
 import functools
+import itertools
 import os
+import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -78,24 +82,31 @@ def _write_gif(path: Path, pictures: Iterator[np.ndarray], per_second: float) ->
 
 
 def _write_mp4(path: Path, pictures: Iterator[np.ndarray], per_second: float) -> None:
+    """Not by the package's own function, which forks: that may hang in a program with threads, and JAX warns of it."""
     first = next(pictures)
     height, width = first.shape[:2]
-    writer = _ffmpeg().write_frames(str(path), (width, height), fps=per_second, macro_block_size=2)
-    writer.send(None)
-    try:
-        writer.send(first.tobytes())
-        for picture in pictures:
-            writer.send(picture.tobytes())
-    finally:
-        writer.close()
+    given = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", f"{per_second:g}", "-i", "-"]
+    command = [_ffmpeg(), "-y", "-v", "error", *given, "-pix_fmt", "yuv420p", f"file:{path}"]
+    with tempfile.TemporaryFile() as said:
+        # A group of its own: Ctrl-C is for this process, which then lets the film end.
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=said, process_group=0) as process:
+            assert process.stdin is not None
+            with contextlib.suppress(BrokenPipeError):  # it says why
+                for picture in itertools.chain([first], pictures):
+                    process.stdin.write(picture.tobytes())
+                process.stdin.close()
+        if process.returncode:
+            said.seek(0)
+            lines = said.read().decode(errors="replace").splitlines() or ["ffmpeg failed"]
+            raise OSError(lines[-1].rpartition("] ")[2])  # without who in ffmpeg says it
 
 
-def _ffmpeg() -> Any:
+def _ffmpeg() -> str:
     try:
         import imageio_ffmpeg  # pyright: ignore[reportMissingImports]
     except ImportError:
         raise ConfigError("MP4 needs imageio-ffmpeg: pip install 'fragmenta[mp4]', or choose a .gif") from None
-    return imageio_ffmpeg
+    return imageio_ffmpeg.get_ffmpeg_exe()
 
 
 @functools.cache

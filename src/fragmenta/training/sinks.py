@@ -98,8 +98,8 @@ class MLflow:
 
     def write(self, scalars: dict[str, float], steps: int) -> None:
         """One point of every metric."""
-        # MLflow refuses other characters in names.
-        named = {re.sub(r"[^\w\-. /]", "_", name): value for name, value in scalars.items()}
+        # MLflow refuses other characters in names, among them the arrow from one fragment to another.
+        named = {re.sub(r"[^\w\-. /]", "_", name.replace("->", "to")): value for name, value in scalars.items()}
         self._mlflow.log_metrics(named, step=steps)
 
     def close(self) -> None:
