@@ -1,17 +1,22 @@
 """Processes that the cluster engine starts on a machine. No JAX here: whoever holds them only waits."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
 from fragmenta_host.child import write_order
 
+_LOGGED = re.compile(r"[IWEF]\d{4} \d\d:\d\d:\d\d|WARNING: All log messages before|\[Gloo\] Rank")
+_GOES_ON = re.compile(r"[ :=.*]|$|Additional GRPC|external/|RPC:")
+MOST_LINES = 10_000
+"""How many different lines are remembered, so that none is shown twice."""
 ENDING_SECONDS = 5.0
 """How long the last output of a process that has ended may take to arrive."""
 
@@ -19,11 +24,13 @@ ENDING_SECONDS = 5.0
 class Children:
     """Subprocesses that run `serve` (module:function); they end with `close`, or with this process whatever ends it.
 
-    `show` is called with the index of a process and a line that it printed.
+    `show` is called with the index of a process and a line that it printed, `closing` before all are ended.
     """
 
-    def __init__(self, serve: str, show: Callable[[int, bytes], None]) -> None:
-        self._serve, self._show = serve, show
+    def __init__(
+        self, serve: str, show: Callable[[int, bytes], None], closing: Callable[[], None] = lambda: None
+    ) -> None:
+        self._serve, self._show, self._closing = serve, show, closing
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._outputs: list[threading.Thread] = []
         # The kernel ends a child with the *thread* that started it, so all are started by one that lasts.
@@ -61,6 +68,7 @@ class Children:
 
     def close(self) -> None:
         """End all processes and wait until they and their output have ended."""
+        self._closing()
         for process in self._processes.values():
             process.kill()
         for process in self._processes.values():
@@ -83,17 +91,34 @@ class Children:
 
 
 class Shown:
-    """Passes on what processes print: to standard error and, where there is a folder, to a file per process in it."""
+    """Passes on what processes print: where there is a folder, all of it to a file per process there; to standard error
+    every line once, without what XLA's own logging says, which a file has."""
 
-    def __init__(self, logs: Path | None) -> None:
-        self._logs = logs
+    def __init__(self, logs: Path | None, names: Sequence[str] = ()) -> None:
+        self._logs, self._names = logs, names
+        self._printed: set[str] = set()
+        self._hidden: set[int] = set()
+        self._quiet = False
 
     def __call__(self, index: int, line: bytes) -> None:
         """Pass on a line of process `index`."""
-        print(f"[{index}] {line.decode(errors='replace').rstrip()}", file=sys.stderr, flush=True)
+        name = self._names[index] if index < len(self._names) else f"process-{index}"
         if self._logs:
-            with open(self._logs / f"process-{index}.log", "ab") as log:
+            with open(self._logs / f"{name}.log", "ab") as log:
                 log.write(line)
+        text = line.decode(errors="replace").rstrip()
+        if _LOGGED.match(text) or (index in self._hidden and _GOES_ON.match(text)):
+            self._hidden.add(index)
+            return
+        self._hidden.discard(index)
+        if text and not self._quiet and text not in self._printed:
+            if len(self._printed) < MOST_LINES:
+                self._printed.add(text)
+            print(f"{name}: {text}", file=sys.stderr, flush=True)
+
+    def hush(self) -> None:
+        """From now on to files only: processes that are ended complain that others were."""
+        self._quiet = True
 
 
 def in_words(code: int) -> str:

@@ -109,6 +109,11 @@ class Engine(Protocol):
         """The leaves of the state, all of one moment, between two calls of `run`."""
         ...
 
+    @property
+    def replaced(self) -> int:
+        """How many processes were lost and replaced so far."""
+        ...
+
     def in_flight(self) -> InFlight:
         """What fragments that work one iteration behind will take next, of the same moment as the state."""
         ...

@@ -79,6 +79,11 @@ class ClusterEngine:
         """The leaves of the state after the last iteration; for fragments that run freely, after their own last one."""
         return self._leaves
 
+    @property
+    def replaced(self) -> int:
+        """How many processes were lost and replaced so far."""
+        return self._restarts
+
     def in_flight(self) -> InFlight:
         """What fragments that work one iteration behind will take next."""
         return self._in_flight

@@ -13,7 +13,7 @@ from fragmenta.engines.base import Placed, Setup
 from fragmenta.engines.control import Connection, FailedError, Inbox, LostError, Peer
 from fragmenta.engines.job import pickled_job
 from fragmenta.engines.launch import Launcher
-from fragmenta.engines.replica import fingerprint, places
+from fragmenta.engines.replica import fingerprint, names, places
 from fragmenta.errors import ConfigError
 from fragmenta.worker.channels.hello import accept_hello
 from fragmenta_host.pool import cores
@@ -29,9 +29,7 @@ class Crew:
 
     def __init__(self, setup: Setup, launcher: Launcher) -> None:
         self.places = places(setup.plan)
-        self.names = [
-            program.fragment.name + (f"[{replica}]" if program.replicas > 1 else "") for program, replica in self.places
-        ]
+        self.names = names(setup.plan)
         self.inbox: Inbox = queue.SimpleQueue()
         self.peers: dict[int, Peer] = {}
         self._setup, self._launcher, self._links = setup, launcher, links(setup.plan)
@@ -114,6 +112,9 @@ class Crew:
         """
         failed = failure.worker if isinstance(failure, FailedError) else ""
         lost = {i for i in range(len(self)) if i not in self.peers or self.peers[i].lost or self.names[i] == failed}
+        lost |= self._meeting(lost)
+        for i in lost:
+            self.end(i)
         resting = {i: self.peers[i] for i in range(len(self)) if i not in lost}
         for peer in resting.values():
             peer.tell("stop")
@@ -123,12 +124,14 @@ class Crew:
                 resting[i].answer(number, RESTING_SECONDS)
             except LostError:
                 lost.add(i)
-        for group in self.groups():
-            if lost & set(group):
-                lost |= set(group)  # a group of JAX processes cannot be joined again
+        lost |= self._meeting(lost)
         for i in lost:
             self.end(i)
         return sorted(lost)
+
+    def _meeting(self, lost: set[int]) -> set[int]:
+        """Those that meet with one of these: a group of JAX processes cannot be joined again."""
+        return {i for group in self.groups() if lost & set(group) for i in group}
 
     def end(self, i: int) -> None:
         """Kill a process."""

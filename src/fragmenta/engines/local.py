@@ -26,6 +26,7 @@ class LocalEngine:
     """Runs a plan on this machine. Use it as a context manager: leaving it ends every thread that it started."""
 
     env: Environment
+    replaced = 0
 
     def __init__(self, plan: Plan, deadline: float = 300.0, window: Window | None = None) -> None:
         """Compile everything. With a window, workers record what they do in its iterations."""

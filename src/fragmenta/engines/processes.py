@@ -1,5 +1,6 @@
 """The cluster engine's processes as subprocesses of this one."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from fragmenta.engines.launch import SERVE
@@ -11,5 +12,6 @@ class ProcessLauncher(Children):
 
     address = "127.0.0.1"
 
-    def __init__(self, logs: Path | None = None, serve: str = SERVE) -> None:
-        super().__init__(serve, Shown(logs))
+    def __init__(self, logs: Path | None = None, serve: str = SERVE, names: Sequence[str] = ()) -> None:
+        shown = Shown(logs, names)
+        super().__init__(serve, shown, shown.hush)

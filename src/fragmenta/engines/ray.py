@@ -44,9 +44,10 @@ class RayLauncher:
         logs: Path | None = None,
         serve: str = SERVE,
         placing_seconds: float = PLACING_SECONDS,
+        names: Sequence[str] = (),
     ) -> None:
         self._needs, self._serve, self._patience = list(needs), serve, placing_seconds
-        self._show = Shown(logs)
+        self._show = Shown(logs, names)
         self._actors: dict[int, Any] = {}
         self._placed: dict[int, Any] = {}
         self._ends: dict[int, Any] = {}
@@ -109,6 +110,7 @@ class RayLauncher:
         """End all processes, leave the cluster, and end Ray where it was started here."""
         if not self._ray.is_initialized():
             return
+        self._show.hush()
         for actor in self._actors.values():
             self._ray.kill(actor)  # the kernel ends the process with it
         for listener in self._listeners:

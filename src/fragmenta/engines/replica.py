@@ -1,5 +1,6 @@
 """A fragment's replica in a process of its own: compiled, connected to the others, run."""
 
+import dataclasses
 import hashlib
 from collections.abc import Iterator
 from typing import Any
@@ -71,7 +72,9 @@ class Replica:
         state = hold_state(self._program, self._deployment, leaves)
         mine = Assignment(self._deployment, self._replica, ports, state)
         self._between = connections([mine])
-        (recorder,) = record(self.plan, [mine], self._window) if self._window else [None]
+        # Nobody in this process could say when others record: one that runs freely goes by its own iterations.
+        window = self._window and dataclasses.replace(self._window, own=True)
+        (recorder,) = record(self.plan, [mine], window) if window else [None]
         self._worker = Worker(self._deployment, self._replica, ports, state, self._deadline, recorder)
         if in_flight:
             self._worker.restore(split_in_flight(self.plan, in_flight, self._worker))
@@ -159,6 +162,13 @@ class Replica:
 def places(plan: Plan) -> list[tuple[Program, int]]:
     """The processes of a plan, in order: the program and the replica of each."""
     return [(program, replica) for program in plan.programs for replica in range(program.replicas)]
+
+
+def names(plan: Plan) -> list[str]:
+    """The names of the processes of a plan, in order."""
+    return [
+        program.fragment.name + (f"[{replica}]" if program.replicas > 1 else "") for program, replica in places(plan)
+    ]
 
 
 def resources(plan: Plan) -> list[dict[str, float]]:

@@ -153,12 +153,13 @@ def run_job(job: Job, steps: int, start: Callable[[Environment], Start]) -> Resu
         state = jax.tree.unflatten(structure, engine.state())
         jax.block_until_ready(state)
         log.end()
-        recordings = engine.recordings()
+        recordings, replaced = engine.recordings(), engine.replaced
     if job.saver:
         job.saver.close()
     if job.directory and window:
         keep_timeline(job.directory.path, recordings)
-    return _ended(job, log, state)
+    result = _ended(job, log, state)
+    return dataclasses.replace(result, summary=result.summary | {"replaced": replaced}) if replaced else result
 
 
 def _stretch(job: Job, log: "_Log") -> int:

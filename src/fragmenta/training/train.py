@@ -201,7 +201,9 @@ def _start(
 ) -> Result:
     started = time.monotonic()
     if watcher:
-        where = f"{algorithm.num_envs} of {named[0]}, {env.where(algorithm.num_envs, plan.lanes)}"
+        host = cluster.apart and isinstance(env, HostEnvironment)
+        how = "on the host, in the processes that step them" if host else env.where(algorithm.num_envs, plan.lanes)
+        where = f"{algorithm.num_envs} of {named[0]}, {how}"
         watcher.planned(plan, algorithm, where + _resumed(env, plan, checkpoint))
     identity = {
         "algorithm": algorithm_name(algorithm),

@@ -30,6 +30,8 @@ class Window:
     first: int = 5
     last: int = 25
     is_open: bool = False
+    own: bool = False
+    """Fragments that run freely go by their own iterations too, because they see no others."""
 
     @staticmethod
     def within(iterations: int) -> "Window":
@@ -137,7 +139,7 @@ class Recorder:
     def begins(self, iteration: int) -> bool:
         """Say that an iteration begins; whether it is recorded."""
         inside = self._window.first <= iteration < self._window.last
-        if self._follows:
+        if self._follows and not self._window.own:
             inside = self._window.is_open
         else:
             self._window.is_open = inside
