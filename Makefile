@@ -7,7 +7,7 @@ BIN = $(VENV)/bin
 READY = $(VENV)/.ready
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: train test full chaos lint bench bench-gpu bench-split bench-envs bench-metrics bench-keeping learn learn-envs atari host-soak team async soak both-jax adapters adapters-here clean
+.PHONY: train test full chaos lint bench bench-gpu bench-split bench-envs bench-metrics bench-keeping bench-hops learn learn-envs atari host-soak team async soak both-jax adapters adapters-here clean
 
 train: $(READY)
 	$(BIN)/fragmenta train ppo CartPole-v1
@@ -51,6 +51,10 @@ bench-metrics: $(READY)
 # What checkpoints, TensorBoard and evaluation cost together.
 bench-keeping: $(READY)
 	$(BIN)/python benchmarks/keeping.py
+
+# A value there and back between two processes: our pipes and the ways of Ray.
+bench-hops: $(READY)
+	$(BIN)/python benchmarks/hops.py
 
 # PPO on Gymnasium's CartPole and HalfCheetah under three policies, three seeds each.
 learn-envs: $(READY)

@@ -1,0 +1,174 @@
+"""What a hop costs: an array goes to another process and comes back, by each way that there is, in sizes up to 64 MB.
+
+All ways take turns for every size. The other process gives back what it got, in memory of its own; Ray's object store
+hands out arrays that nobody may write to, without a copy.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+# Read at import: Ray listens on the loopback address alone.
+os.environ |= {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0"}
+
+import numpy as np
+
+from fragmenta.worker.channels.exchange import Exchange
+from fragmenta.worker.channels.memory import ClosedError
+from fragmenta.worker.channels.remote import ArrayChannel, channel_size
+
+SIZES = {"1 KB": 1 << 10, "16 KB": 1 << 14, "256 KB": 1 << 18, "1 MB": 1 << 20, "16 MB": 1 << 24, "64 MB": 1 << 26}
+TOKEN = b"this benchmark's, on loopback only"
+Hop = Callable[[np.ndarray], Any]
+
+
+def echo(address: dict[str, Any], size: int) -> None:
+    """The other process of a pipe: send back what comes."""
+    exchange = Exchange("127.0.0.1", TOKEN)
+    there = ArrayChannel(exchange.sender(address, 20))
+    pipe, ours = exchange.receiver("back", size, 2, address["kind"] == "shared")
+    print(json.dumps(ours), flush=True)
+    here = ArrayChannel(pipe)
+    try:
+        while True:
+            there.send(here.recv(600), 60)
+    except ClosedError:
+        exchange.close()
+
+
+class OverPipes:
+    """There and back through two pipes of ours."""
+
+    def __init__(self, same_node: bool, count: int) -> None:
+        self._exchange = Exchange("127.0.0.1", TOKEN)
+        size = channel_size(np.dtype(np.uint8), (count,))
+        pipe, address = self._exchange.receiver("there", size, 2, same_node)
+        command = [sys.executable, __file__, "--echo", json.dumps(address), "--size", str(size)]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE)
+        assert self._process.stdout is not None
+        self._here = ArrayChannel(pipe)
+        self._there = ArrayChannel(self._exchange.sender(json.loads(self._process.stdout.readline()), 20))
+
+    def __call__(self, value: np.ndarray) -> np.ndarray:
+        self._there.send(value, 60)
+        return self._here.recv(60)
+
+    def close(self) -> None:
+        self._exchange.close()
+        self._process.wait()
+
+
+class OverRay:
+    """There and back by one of Ray's ways."""
+
+    def __init__(self, way: str, count: int) -> None:
+        import ray
+        from ray.dag import InputNode
+
+        @ray.remote(num_cpus=0)
+        class Echo:
+            def give(self, value: Any) -> Any:
+                return value
+
+            def store(self, held: list[Any]) -> list[Any]:
+                return [ray.put(ray.get(held[0]))]
+
+        self._ray, self._way, self._actor, self._graph = ray, way, Echo.remote(), None
+        if way == "compiled graph":
+            with InputNode() as given:
+                graph = self._actor.give.bind(given)
+            self._graph = graph.experimental_compile(_buffer_size_bytes=count + (1 << 16))
+
+    def __call__(self, value: np.ndarray) -> np.ndarray:
+        if self._graph is not None:
+            return self._ray.get(self._graph.execute(value))
+        if self._way == "object store":
+            return self._ray.get(self._ray.get(self._actor.store.remote([self._ray.put(value)]))[0])
+        return self._ray.get(self._actor.give.remote(value))
+
+    def close(self) -> None:
+        if self._graph is not None:
+            self._graph.teardown()
+        self._ray.kill(self._actor)
+
+
+def measure(make: Callable[[], Any], count: int, seconds: float) -> tuple[float, float] | str:
+    """Median and 99th percentile of a round trip in seconds; or why there is none."""
+    value = np.random.default_rng(0).integers(0, 256, count, np.uint8)
+    hop = None
+    try:
+        hop = make()
+        for _ in range(5):
+            assert np.array_equal(hop(value), value)
+        times = []
+        end = time.perf_counter() + seconds
+        while (time.perf_counter() < end or len(times) < 10) and len(times) < 20_000:
+            began = time.perf_counter()
+            hop(value)
+            times.append(time.perf_counter() - began)
+    except Exception as error:
+        return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"[:60]
+    finally:
+        if hop is not None:
+            hop.close()
+    return float(np.median(times)), float(np.quantile(times, 0.99))
+
+
+def shown(seconds: float) -> str:
+    if seconds < 1e-3:
+        return f"{seconds * 1e6:.0f} us"
+    return f"{seconds * 1e3:.2f} ms" if seconds < 1e-2 else f"{seconds * 1e3:.0f} ms"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--echo", help=argparse.SUPPRESS)
+    parser.add_argument("--size", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--seconds", type=float, default=2.0, help="for each way and size")
+    parser.add_argument("--no-ray", action="store_true", help="our pipes alone")
+    options = parser.parse_args()
+    if options.echo:
+        echo(json.loads(options.echo), options.size)
+        return
+    ways: dict[str, Callable[[int], Hop]] = {
+        "shared memory pipe": lambda count: OverPipes(True, count),
+        "socket pipe": lambda count: OverPipes(False, count),
+    }
+    if not options.no_ray:
+        import ray
+
+        ray.init(
+            address="local",
+            include_dashboard=False,
+            num_cpus=2,
+            object_store_memory=1 << 30,
+            log_to_driver=False,
+            configure_logging=False,
+            _node_ip_address="127.0.0.1",
+            _temp_dir=tempfile.mkdtemp(prefix="ray-"),
+        )
+        for way in ("compiled graph", "actor call", "object store"):
+            ways[f"Ray {way}"] = lambda count, way=way: OverRay(way, count)
+    print(f"a round trip on {os.cpu_count()} cores: median / 99th percentile\n")
+    print("| way |" + "".join(f" {size} |" for size in SIZES))
+    print("|---|" + "---|" * len(SIZES), flush=True)
+    found = {name: [] for name in ways}
+    for count in SIZES.values():
+        for name, make in ways.items():
+            result = measure(lambda make=make, count=count: make(count), count, options.seconds)
+            found[name].append(result if isinstance(result, str) else " / ".join(map(shown, result)))
+            print(f"{name} {count}: {found[name][-1]}", file=sys.stderr, flush=True)
+    for name, row in found.items():
+        print(f"| {name} | " + " | ".join(row) + " |")
+    if not options.no_ray:
+        ray.shutdown()
+
+
+if __name__ == "__main__":
+    main()
