@@ -223,17 +223,21 @@ def test_two_threads_at_each_end_lose_nothing(remote_ends: Ends) -> None:
     assert sorted(found) == list(range(1000))
 
 
-def test_counters_go_on_beyond_32_bits() -> None:
+@pytest.mark.parametrize("capacity", [2, 3])
+def test_counters_begin_again_before_32_bits_are_full(capacity: int) -> None:
     ends = Ends("shared")
-    sender, receiver = ends(2)
+    sender, receiver = ends(capacity)
+    last = 2**32 // capacity * capacity - 2
     for end in (sender, receiver):
-        end._pipe._count = 2**32 - 2  # pyright: ignore
+        end._pipe._count = last  # pyright: ignore
     for word in (sender._pipe._sent, sender._pipe._freed):  # pyright: ignore
-        word.cell.value = 2**32 - 2
-    for value in range(6):
-        sender.send(value, 1)
-        assert sender.fill() == 0.5
-        assert receiver.recv(1) == value
+        word.cell.value = last
+    for start in range(0, 12, capacity):
+        values = list(range(start, start + capacity))
+        for value in values:
+            sender.send(value, 1)
+        assert sender.fill() == 1
+        assert [int(receiver.recv(1)) for _ in values] == values
     ends.exchange.close()
 
 

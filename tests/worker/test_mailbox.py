@@ -83,3 +83,34 @@ def test_closing_wakes_and_ending_lets_go(kind: str) -> None:
     ended.end()
     for version in range(3):
         ended.post(bundle(version), 1.0)  # at once, though nobody picks
+
+
+def test_who_wants_a_newer_bundle_waits_for_it() -> None:
+    box = LatestMailbox()
+    box.post(bundle(3), 1.0)
+    box.post(bundle(4), 1.0)
+    assert box.pick_newer(0, 1.0) == (2, bundle(4))
+    with pytest.raises(TimeoutError):
+        box.pick_newer(2, 0.01)
+    waiting = waits(lambda: box.pick_newer(2, 30.0))
+    box.post(bundle(5), 1.0)
+    waiting.join(5.0)
+    assert waiting.outcome == [(3, bundle(5))]  # pyright: ignore
+
+
+@pytest.mark.parametrize("must_be_fresh", [False, True])
+def test_a_lost_replica_waits_no_longer_and_others_do(must_be_fresh: bool) -> None:
+    box = AnyMailbox(must_be_fresh)
+    threads = []
+    for replica in (0, 1):
+        if not must_be_fresh:
+            box.post(bundle(0, replica), 1.0)
+        threads.append(waits(lambda replica=replica: box.post(bundle(1, replica), 30.0)))
+    box.lose(1)
+    threads[1].join(5.0)
+    assert threads[1].outcome == ["closed"]  # pyright: ignore
+    assert threads[0].is_alive()
+    for _ in range(2):
+        box.pick(1.0)
+    threads[0].join(5.0)
+    assert not threads[0].is_alive()

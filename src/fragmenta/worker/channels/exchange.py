@@ -141,7 +141,7 @@ class Exchange:
             with self._lock:
                 pipe = self._awaited.pop(name, None)
             is_in = pipe is not None and pipe.attach(connection)
-        except HelloError:
+        except (HelloError, TimeoutError):
             is_in = False
         if not is_in:
             connection.close()

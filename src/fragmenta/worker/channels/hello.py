@@ -31,7 +31,10 @@ def check_name(name: str) -> str:
 
 
 def accept_hello(sock: socket.socket, token: bytes, timeout: float = HELLO_SECONDS) -> str:
-    """On the side that listens: the name that the caller gives. HelloError for a stranger, or after the time."""
+    """On the side that listens: the name that the caller gives.
+
+    HelloError if it is a stranger, TimeoutError past the time.
+    """
     end = time.monotonic() + timeout
     ours = secrets.token_bytes(_NONCE)
     _send(sock, _MAGIC + ours, end)
@@ -50,7 +53,10 @@ def accept_hello(sock: socket.socket, token: bytes, timeout: float = HELLO_SECON
 
 
 def say_hello(sock: socket.socket, token: bytes, name: str, timeout: float = HELLO_SECONDS) -> None:
-    """On the side that calls: prove who we are, say what the connection is for, and make sure of the listener."""
+    """On the side that calls: prove who we are, say what the connection is for, and make sure of the listener.
+
+    HelloError if it is a stranger or takes us for one, TimeoutError past the time.
+    """
     end = time.monotonic() + timeout
     encoded = check_name(name).encode("ascii")
     said = _exactly(sock, len(_MAGIC) + _NONCE, end)
@@ -71,6 +77,8 @@ def _send(sock: socket.socket, content: bytes, end: float) -> None:
     try:
         sock.settimeout(max(end - time.monotonic(), 0.001))
         sock.sendall(content)
+    except TimeoutError:
+        raise
     except OSError as error:
         raise HelloError(f"the other side hung up: {error}") from None
 
@@ -82,7 +90,7 @@ def _exactly(sock: socket.socket, count: int, end: float) -> bytes:
             sock.settimeout(max(end - time.monotonic(), 0.001))
             more = sock.recv(count - len(found))
         except TimeoutError:
-            raise HelloError("the other side did not say who it is in time") from None
+            raise TimeoutError("the other side did not say who it is in time") from None
         except OSError as error:
             raise HelloError(f"the other side hung up: {error}") from None
         if not more:

@@ -97,8 +97,9 @@ class Pump:
     def close(self) -> None:
         """Close the pipe, leave the mailbox to others, and wait for the thread to end."""
         self._pipe.close()
-        self._leave()
-        self._thread.join()
+        while self._thread.is_alive():
+            self._leave()  # again, in case it was only about to wait
+            self._thread.join(LOOK_SECONDS)
 
     def _run(self, step: Callable[[], None]) -> None:
         try:

@@ -31,7 +31,6 @@ _SENT, _FREED, _SENDER_CLOSED, _RECEIVER_CLOSED, _SENDER = 64, 128, 192, 256, 32
 _RECEIVER_WAITS, _SENDER_WAITS = 384, 448
 _SLOTS, _BEFORE = 4096, 64
 _LENGTH = struct.Struct("<Q")
-_ROUND = 2**32
 
 
 def _stride(size: int) -> int:
@@ -43,6 +42,8 @@ class SharedPipe:
 
     def __init__(self, memory: mmap.mmap, capacity: int, size: int, sends: bool) -> None:
         self._capacity, self._size, self._sends = capacity, size, sends
+        self._round = 2**32 // capacity * capacity
+        """Where counters begin again: at a multiple of the capacity, so that slots stay in order."""
         self._memory, self._stride = memoryview(memory), _stride(size)
         self._sent, self._freed = Word(memory, _SENT), Word(memory, _FREED)
         self._receiver_waits, self._sender_waits = Word(memory, _RECEIVER_WAITS), Word(memory, _SENDER_WAITS)
@@ -121,7 +122,7 @@ class SharedPipe:
                 else:
                     np.copyto(np.frombuffer(memory[start:stop], np.uint8), np.frombuffer(part, np.uint8))
                 start = stop
-            self._count = (self._count + 1) % _ROUND
+            self._count = (self._count + 1) % self._round
             if self._fence:
                 self._fence()
             self._sent.cell.value = self._count
@@ -147,7 +148,7 @@ class SharedPipe:
 
     def fill(self) -> float:
         """Slots that were not freed yet."""
-        return min((self._sent.cell.value - self._freed.cell.value) % _ROUND / self._capacity, 1.0)
+        return min((self._sent.cell.value - self._freed.cell.value) % self._round / self._capacity, 1.0)
 
     def drain(self, timeout: float) -> None:
         """Wait until every slot is free."""
@@ -214,7 +215,7 @@ class SharedPipe:
         if not self._taken:
             raise RuntimeError("no message was taken")
         self._taken = False
-        self._count = (self._count + 1) % _ROUND
+        self._count = (self._count + 1) % self._round
         if self._fence:
             self._fence()
         self._freed.cell.value = self._count
@@ -228,7 +229,7 @@ class SharedPipe:
                 raise ClosedError
             sent = self._sent.cell.value
             if sent != self._count:
-                return (sent - self._count) % _ROUND
+                return (sent - self._count) % self._round
             if alone:
                 raise ClosedError
             seconds = time_left(end, LOOK_SECONDS)
@@ -244,7 +245,7 @@ class SharedPipe:
             if self._closed or self._theirs.cell.value:
                 raise ClosedError
             freed = self._freed.cell.value
-            if (self._count - freed) % _ROUND <= at_most:
+            if (self._count - freed) % self._round <= at_most:
                 return
             if self._is_alone(waited):
                 raise ClosedError
