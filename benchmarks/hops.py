@@ -5,6 +5,7 @@ hands out arrays that nobody may write to, without a copy.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import subprocess
@@ -25,7 +26,6 @@ from fragmenta.worker.channels.remote import ArrayChannel, channel_size
 
 SIZES = {"1 KB": 1 << 10, "16 KB": 1 << 14, "256 KB": 1 << 18, "1 MB": 1 << 20, "16 MB": 1 << 24, "64 MB": 1 << 26}
 TOKEN = b"this benchmark's, on loopback only"
-Hop = Callable[[np.ndarray], Any]
 
 
 def echo(address: dict[str, Any], size: int) -> None:
@@ -126,6 +126,43 @@ def shown(seconds: float) -> str:
     return f"{seconds * 1e3:.2f} ms" if seconds < 1e-2 else f"{seconds * 1e3:.0f} ms"
 
 
+def ways(stack: contextlib.ExitStack, no_ray: bool) -> dict[str, Callable[[int], Any]]:
+    """How to make each way for arrays of so many bytes; Ray runs until the stack is left."""
+    made: dict[str, Callable[[int], Any]] = {
+        "shared memory pipe": lambda count: OverPipes(True, count),
+        "socket pipe": lambda count: OverPipes(False, count),
+    }
+    if no_ray:
+        return made
+    import ray
+
+    ray.init(
+        address="local",
+        include_dashboard=False,
+        num_cpus=2,
+        object_store_memory=1 << 30,
+        log_to_driver=False,
+        configure_logging=False,
+        _node_ip_address="127.0.0.1",
+        _temp_dir=stack.enter_context(tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True)),
+    )
+    stack.callback(ray.shutdown)
+    for way in ("compiled graph", "actor call", "object store"):
+        made[f"Ray {way}"] = lambda count, way=way: OverRay(way, count)
+    return made
+
+
+def compare(makers: dict[str, Callable[[int], Any]], seconds: float) -> dict[str, list[str]]:
+    """For each way, what each size takes, in words."""
+    found: dict[str, list[str]] = {name: [] for name in makers}
+    for count in SIZES.values():
+        for name, make in makers.items():
+            result = measure(lambda make=make, count=count: make(count), count, seconds)
+            found[name].append(result if isinstance(result, str) else " / ".join(map(shown, result)))
+            print(f"{name} {count}: {found[name][-1]}", file=sys.stderr, flush=True)
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--echo", help=argparse.SUPPRESS)
@@ -136,38 +173,13 @@ def main() -> None:
     if options.echo:
         echo(json.loads(options.echo), options.size)
         return
-    ways: dict[str, Callable[[int], Hop]] = {
-        "shared memory pipe": lambda count: OverPipes(True, count),
-        "socket pipe": lambda count: OverPipes(False, count),
-    }
-    if not options.no_ray:
-        import ray
-
-        ray.init(
-            address="local",
-            include_dashboard=False,
-            num_cpus=2,
-            object_store_memory=1 << 30,
-            log_to_driver=False,
-            configure_logging=False,
-            _node_ip_address="127.0.0.1",
-            _temp_dir=tempfile.mkdtemp(prefix="ray-"),
-        )
-        for way in ("compiled graph", "actor call", "object store"):
-            ways[f"Ray {way}"] = lambda count, way=way: OverRay(way, count)
     print(f"a round trip on {os.cpu_count()} cores: median / 99th percentile\n")
+    with contextlib.ExitStack() as stack:
+        found = compare(ways(stack, options.no_ray), options.seconds)
     print("| way |" + "".join(f" {size} |" for size in SIZES))
     print("|---|" + "---|" * len(SIZES), flush=True)
-    found = {name: [] for name in ways}
-    for count in SIZES.values():
-        for name, make in ways.items():
-            result = measure(lambda make=make, count=count: make(count), count, options.seconds)
-            found[name].append(result if isinstance(result, str) else " / ".join(map(shown, result)))
-            print(f"{name} {count}: {found[name][-1]}", file=sys.stderr, flush=True)
     for name, row in found.items():
         print(f"| {name} | " + " | ".join(row) + " |")
-    if not options.no_ray:
-        ray.shutdown()
 
 
 if __name__ == "__main__":
