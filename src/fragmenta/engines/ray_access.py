@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from fragmenta.errors import ConfigError
@@ -14,8 +15,10 @@ from fragmenta.errors import ConfigError
 STORE_BYTES = 80 * 2**20
 """Memory for the object store of a Ray of our own: nothing large goes through it."""
 
-ANSWERING_SECONDS = 60.0
-"""How long a cluster may take to say whether it lets us in."""
+ANSWERING_SECONDS = 10.0
+"""How long a cluster may take to accept a connection."""
+
+_NO_ANSWER = "no Ray cluster answers at {}: check the address (host:port), or run `ray start --head`"
 
 TOKEN_HELP = (
     "start Ray on every machine with RAY_AUTH_MODE=token and the same token, made once by `ray get-auth-token "
@@ -118,6 +121,42 @@ def _import(own: bool) -> Any:
 
 def _check_token(address: str) -> None:
     """Refuse a cluster that lets in those without a token, or that does not let us in."""
+    if not _has_token():
+        raise ConfigError(f"no token was found here for the Ray cluster at {address}: {TOKEN_HELP}")
+    _check_answers(address)
+    (without_token, _), (with_token, said) = _ask(address, "disabled", "token")
+    if without_token:
+        raise ConfigError(f"the Ray cluster at {address} runs the code of anybody who reaches it: {TOKEN_HELP}")
+    if not with_token and "InvalidAuthToken" in said:
+        raise ConfigError(f"the Ray cluster at {address} does not accept the token found here: {TOKEN_HELP}")
+    if not with_token:
+        raise ConfigError(_NO_ANSWER.format(address))
+
+
+def _has_token() -> bool:
+    """Whether there is a token where Ray looks for it; without one its client does not refuse, it crashes."""
+    named = os.environ.get("RAY_AUTH_TOKEN_PATH")
+    file = Path(named) if named else Path.home() / ".ray" / "auth_token"
+    return bool(os.environ.get("RAY_AUTH_TOKEN")) or file.is_file()
+
+
+def _check_answers(address: str) -> None:
+    """Refuse an address where nothing listens: Ray itself would try for a minute."""
+    if address == "auto":  # Ray looks for one on this machine
+        return
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        raise ConfigError(
+            f"'{address}' is no address of a Ray cluster: expected host:port (as in 10.0.0.1:6379), or auto"
+        )
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), ANSWERING_SECONDS).close()
+    except OSError:
+        raise ConfigError(_NO_ANSWER.format(address)) from None
+
+
+def _ask(address: str, *modes: str) -> list[tuple[bool, str]]:
+    """For each mode of authentication, whether the cluster lets in one who has it, and what was said."""
     command = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--skip-version-check"]
     command += [] if address == "auto" else ["--address", address]
     asked = [
@@ -128,15 +167,7 @@ def _check_token(address: str) -> None:
             stderr=subprocess.STDOUT,
             text=True,
         )
-        for mode in ("disabled", "token")
+        for mode in modes
     ]
-    answers = [process.communicate(timeout=ANSWERING_SECONDS)[0] for process in asked]
-    without_token, with_token = (process.returncode == 0 for process in asked)
-    if without_token:
-        raise ConfigError(f"the Ray cluster at {address} runs the code of anybody who reaches it: {TOKEN_HELP}")
-    if not with_token and "authentication" in answers[1].lower():
-        raise ConfigError(f"the Ray cluster at {address} does not accept the token found here: {TOKEN_HELP}")
-    if not with_token:
-        raise ConfigError(
-            f"no Ray cluster answers at {address}: check the address (host:port), or run `ray start --head`"
-        )
+    said = [process.communicate()[0] for process in asked]
+    return [(process.returncode == 0, words) for process, words in zip(asked, said, strict=True)]
