@@ -7,7 +7,7 @@ BIN = $(VENV)/bin
 READY = $(VENV)/.ready
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: train test full chaos lint bench bench-gpu bench-split bench-envs bench-metrics bench-keeping bench-hops learn learn-envs atari host-soak team async soak both-jax adapters adapters-here clean
+.PHONY: train test full chaos lint bench bench-gpu bench-split bench-envs bench-cluster bench-metrics bench-keeping bench-hops learn learn-envs atari host-soak team async soak both-jax adapters adapters-here clean
 
 train: $(READY)
 	$(BIN)/fragmenta train ppo CartPole-v1
@@ -43,6 +43,10 @@ bench-split: $(READY)
 # Host environments side by side with Stable-Baselines3, RLlib (in a virtual environment of their own) and bare stepping.
 bench-envs: $(READY)
 	$(BIN)/python benchmarks/environments.py
+
+# PPO on the Ray engine side by side with RLlib and with the local engine.
+bench-cluster: $(READY)
+	$(BIN)/python benchmarks/cluster.py
 
 # What writing metrics at every iteration costs.
 bench-metrics: $(READY)

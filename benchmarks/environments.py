@@ -64,8 +64,17 @@ def versions(python: Path | str) -> dict[str, str]:
     return json.loads(subprocess.run([python, "-c", program, *SHOWN], check=True, capture_output=True).stdout)
 
 
-def fragmenta_rate(env: str, epochs: int, seconds: float = 20.0) -> float:
-    command = [sys.executable, HERE / "fragmenta_side.py", env, "--epochs", str(epochs), "--seconds", str(seconds)]
+def fragmenta_rate(env: str, epochs: int, seconds: float = 20.0, *how: str) -> float:
+    command = [
+        sys.executable,
+        HERE / "fragmenta_side.py",
+        env,
+        "--epochs",
+        str(epochs),
+        "--seconds",
+        str(seconds),
+        *how,
+    ]
     return ask(command, 4 * seconds + START_UP)["rate"]
 
 

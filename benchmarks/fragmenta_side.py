@@ -1,16 +1,19 @@
-"""Fragmenta's side of `environments.py`: environment steps per second of its PPO in steady state."""
+"""Fragmenta's side of `environments.py` and `cluster.py`: environment steps per second of its PPO in steady state."""
 
 import argparse
 
 import fragmenta
+from fragmenta.engines import EngineOptions
+from fragmenta.training.hardware import engine_cluster
 from sides import BATCH, HORIZON, MINIBATCHES, NUM_ENVS, answer, steady_rate
 
 CALIBRATION = 6  # iterations that show how many fit into the time, and fill the cache of compiled programs
 
 
-def marks(env: str, epochs: int, iterations: int) -> list[tuple[float, int]]:
+def marks(env: str, epochs: int, iterations: int, engine: str, actors: int) -> list[tuple[float, int]]:
     algorithm = fragmenta.PPO(num_envs=NUM_ENVS, horizon=HORIZON, epochs=epochs, minibatches=MINIBATCHES)
-    result = fragmenta.train(algorithm, env, total_steps=iterations * BATCH)
+    cluster = engine_cluster(engine, EngineOptions(), actors)
+    result = fragmenta.train(algorithm, env, total_steps=iterations * BATCH, engine=engine, cluster=cluster)
     return [(record["seconds"], record["steps"]) for record in result.metrics]
 
 
@@ -19,9 +22,12 @@ def main() -> None:
     parser.add_argument("env")
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--engine", default="processes")
+    parser.add_argument("--actors", type=int, default=0, help="by default as many as training takes by itself")
     options = parser.parse_args()
-    fits = options.seconds * steady_rate(marks(options.env, options.epochs, CALIBRATION)) / BATCH
-    answer(steady_rate(marks(options.env, options.epochs, max(8, round(fits)))))
+    how = options.engine, options.actors
+    fits = options.seconds * steady_rate(marks(options.env, options.epochs, CALIBRATION, *how)) / BATCH
+    answer(steady_rate(marks(options.env, options.epochs, max(8, round(fits)), *how)))
 
 
 if __name__ == "__main__":
