@@ -8,7 +8,7 @@ import fragmenta
 def test_exported_names() -> None:
     assert sorted(fragmenta.__all__) == [
         "A2C", "ActorCritic", "Algorithm", "Box", "Cluster", "ConfigError", "Delivery", "Dict", "Discrete",
-        "EnvOptions", "Environment", "EvaluationOptions", "Fragment", "Graph", "IMPALA", "MAPPO",
+        "EngineOptions", "EnvOptions", "Environment", "EvaluationOptions", "Fragment", "Graph", "IMPALA", "MAPPO",
         "MultiDiscrete", "PPO", "Plan", "RecurrentPPO", "Result", "Run", "SaveOptions", "Stack",
         "TeamEnvironment", "Transition", "World",
         "all_gather", "all_mean", "all_sum", "make", "open_run", "project",

@@ -5,6 +5,7 @@ __version__ = "0.1.0"
 from fragmenta.algorithms import A2C, IMPALA, MAPPO, PPO, ActorCritic, Algorithm, RecurrentPPO
 from fragmenta.coordinator.plan import project
 from fragmenta.coordinator.trace import trace as _trace
+from fragmenta.engines import EngineOptions
 from fragmenta.envs import (
     Box,
     Dict,
@@ -49,6 +50,7 @@ __all__ = [
     "Delivery",
     "Dict",
     "Discrete",
+    "EngineOptions",
     "EnvOptions",
     "Environment",
     "EvaluationOptions",

@@ -1,6 +1,7 @@
 """Fragments in processes of their own. What is lost is replaced; all go on from the last state that was gathered."""
 
 import collections
+import contextlib
 import dataclasses
 import queue
 import sys
@@ -61,7 +62,10 @@ class ClusterEngine:
     def begin(self, state: Sequence[Any], in_flight: InFlight | None = None) -> None:
         """Give the fragments the leaves of the state, and what is on its way to them."""
         self._leaves, self._in_flight = list(state), in_flight or {}
-        self._load()
+        try:
+            self._load()
+        except (LostError, FailedError) as failure:
+            self._recover(failure)
 
     def run(self, iterations: int) -> Iterator[Report]:
         """Train, and yield a report per iteration. What is lost on the way is replaced, within the budget.
@@ -90,10 +94,11 @@ class ClusterEngine:
 
     def finish(self) -> None:
         """Let fragments that run freely end after the iteration that they are in."""
-        roaming = {i: {} for i in self._roamers if not self._crew.peers[i].lost}
-        for i in roaming:
+        for i in self._roamers:
             self._crew.peers[i].tell("end")
-        self._crew.ask(roaming, "rest", self._setup.deadline)
+        for i in self._roamers:
+            with contextlib.suppress(LostError):  # its part stays as it was
+                self._crew.peers[i].ask("rest", self._setup.deadline)
         self._gather()
 
     def recordings(self) -> list[Recording]:
@@ -101,7 +106,10 @@ class ClusterEngine:
         found = []
         for peer in self._crew.peers.values():
             sent = time.monotonic()
-            answer, _ = peer.ask("recording", STARTING_SECONDS)
+            try:
+                answer, _ = peer.ask("recording", STARTING_SECONDS)
+            except LostError:
+                continue  # one that runs freely, at the very end
             # The clocks of two machines are compared on the way there and back: half of it each is the best guess.
             ahead = answer["clock"] - (sent + time.monotonic()) / 2
             same_clock = peer.hello["machine"].split()[0] == machine().split()[0]
@@ -172,7 +180,7 @@ class ClusterEngine:
         if self._crew.peers.get(peer.index) is not peer:
             return  # word of one that was replaced already
         if message is None or "failed" in message:
-            failure = LostError(f"{peer.name} {peer.lost}") if message is None else peer.failure(message)
+            failure = self._crew.loss(peer) if message is None else peer.failure(message)
             if peer.index in runs:
                 raise failure
             self._replace_roamer(peer, failure)
@@ -251,14 +259,23 @@ class ClusterEngine:
         if not isinstance(env, HostEnvironment):
             return self._leaves
         key = jax.random.fold_in(jax.random.fold_in(jax.random.key(setup.seed), self._good), self._restarts)
-        fresh = jax.jit(lambda key: setup.algorithm.init(env, key))(key)
+        try:
+            fresh = jax.jit(lambda key: setup.algorithm.init(env, key))(key)
+        except Exception:
+            if isinstance(env.pool, RemotePool) and env.pool.lost:
+                raise env.pool.lost from None
+            raise
         saved = jax.tree.unflatten(jax.tree.structure(fresh), self._leaves)
         return jax.tree.leaves(setup.algorithm.with_new_episodes(saved, fresh))
 
     def _replace_roamer(self, peer: Peer, failure: LostError | FailedError) -> None:
         """Replace one that nobody waits for, while the others go on."""
-        self._spend(failure)
         self._crew.end(peer.index)
+        others = [i for i in self._roamers if not self._crew.peers[i].lost]
+        if self._restarts >= self._setup.options.restarts and others and not lasts(failure):
+            print(f"fragmenta: {failure}; training goes on without it", file=sys.stderr, flush=True)
+            return
+        self._spend(failure)
         threading.Thread(target=self._add_roamer, args=(peer.index,), name="fragmenta-replaces", daemon=True).start()
 
     def _add_roamer(self, i: int) -> None:

@@ -17,6 +17,7 @@ from fragmenta.worker.channels.wire import pack, unpack
 
 _HEAD = struct.Struct("<IQ")
 MOST_BYTES = 1 << 36
+HUNG_UP = "closed its connection"
 
 
 class Connection:
@@ -109,7 +110,7 @@ class Peer:
         try:
             self._connection.send({"order": what, "number": number, **details}, arrays)
         except OSError:
-            self.lose("closed its connection")
+            self.lose(HUNG_UP)
         return number
 
     def answer(self, number: int, timeout: float) -> tuple[dict[str, Any], list[np.ndarray]]:
@@ -142,7 +143,7 @@ class Peer:
         try:
             self._connection.send({"order": what})
         except OSError:
-            self.lose("closed its connection")
+            self.lose(HUNG_UP)
 
     def lose(self, how: str) -> None:
         """From now on every wait for it ends with LostError."""
@@ -161,7 +162,7 @@ class Peer:
             try:
                 message, arrays = self._connection.receive()
             except (EOFError, ValueError):
-                self.lose("ended")
+                self.lose(HUNG_UP)
                 return
             self.heard = time.monotonic()
             if "answers" in message:

@@ -10,7 +10,7 @@ from typing import Any
 
 from fragmenta.coordinator.dispatch import links
 from fragmenta.engines.base import Placed, Setup
-from fragmenta.engines.control import Connection, FailedError, Inbox, LostError, Peer
+from fragmenta.engines.control import HUNG_UP, Connection, FailedError, Inbox, LostError, Peer
 from fragmenta.engines.job import pickled_job
 from fragmenta.engines.launch import Launcher
 from fragmenta.engines.replica import fingerprint, names, places
@@ -20,6 +20,8 @@ from fragmenta_host.pool import cores
 
 STARTING_SECONDS = 120.0
 """How long a process may take to start, and a fragment to compile."""
+NOTICING_SECONDS = 1.0
+"""How long it may take to find out how a process ended that has hung up."""
 RESTING_SECONDS = 5.0
 """How long a process may take to come to rest after another one was lost; one that does not is replaced as well."""
 
@@ -132,6 +134,15 @@ class Crew:
     def _meeting(self, lost: set[int]) -> set[int]:
         """Those that meet with one of these: a group of JAX processes cannot be joined again."""
         return {i for group in self.groups() if lost & set(group) for i in group}
+
+    def loss(self, peer: Peer) -> LostError:
+        """How a process was lost, in the words of whoever started it if it knows."""
+        end = time.monotonic() + NOTICING_SECONDS
+        while peer.lost == HUNG_UP and time.monotonic() < end:
+            if how := self._launcher.ended(peer.index):
+                peer.lost = how
+            time.sleep(0.01)
+        return LostError(f"{peer.name} {peer.lost}")
 
     def end(self, i: int) -> None:
         """Kill a process."""

@@ -123,7 +123,8 @@ def run_job(job: Job, steps: int, start: Callable[[Environment], Start]) -> Resu
     compiling = time.monotonic()
     window = Window.within(_iterations(job, steps)) if job.timeline else None
     setup = dataclasses.replace(job.setup, window=window, placed=job.watcher.placed if job.watcher else None)
-    with ENGINES[job.identity["engine"]](setup) as engine:
+    engine = ENGINES[job.identity["engine"]](setup)
+    with engine.env.opened(job.plan.lanes), engine:
         begin = start(engine.env)
         leaves, structure = jax.tree.flatten(begin.state)
         good = Checkpoint(to_arrays(begin.state), begin.iteration, begin.steps, in_flight=begin.in_flight)

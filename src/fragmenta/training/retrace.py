@@ -29,10 +29,10 @@ def retrace(run: Run, plan: Plan, iterations: int) -> Timings:
     cluster, options = cluster_of(run), EngineOptions(**config["engine_options"])
     setup = Setup(plan, run.algorithm, run.env, config["policy"], cluster, config["merge"], config["seed"])
     setup = dataclasses.replace(setup, deadline=config["deadline"], window=window, options=options)
-    with run.env.opened(plan.lanes):
-        with ENGINES[config["engine"]](setup) as engine:
-            init = jax.jit(lambda key: run.algorithm.init(engine.env, key))
-            engine.begin(jax.tree.leaves(init(jax.random.key(config["seed"]))))
-            for report in engine.run(window.last):
-                jax.device_get(report.metrics)  # as training does
-            return keep_timeline(run.path, engine.recordings())
+    engine = ENGINES[config["engine"]](setup)
+    with engine.env.opened(plan.lanes), engine:
+        init = jax.jit(lambda key: run.algorithm.init(engine.env, key))
+        engine.begin(jax.tree.leaves(init(jax.random.key(config["seed"]))))
+        for report in engine.run(window.last):
+            jax.device_get(report.metrics)  # as training does
+        return keep_timeline(run.path, engine.recordings())

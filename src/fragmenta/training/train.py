@@ -13,21 +13,19 @@ import jax
 import fragmenta
 from fragmenta.algorithms import Algorithm
 from fragmenta.coordinator.in_flight import fits
-from fragmenta.coordinator.plan import project
-from fragmenta.coordinator.trace import trace
-from fragmenta.engines import ENGINES, EngineOptions, Setup
+from fragmenta.engines import EngineOptions, Setup
 from fragmenta.envs import Environment, EnvOptions, HostEnvironment, make
-from fragmenta.errors import ConfigError, unknown
+from fragmenta.errors import ConfigError
 from fragmenta.graph import Plan
 from fragmenta.graph.show import to_mermaid
 from fragmenta.policies import Cluster, Policy
 from fragmenta.training.checkpoints import CHECKPOINTS, Checkpoint, CheckpointFolder
-from fragmenta.training.defaults import default_policy, default_replicas
-from fragmenta.training.hardware import engine_cluster, keep_compiled_programs, setting
+from fragmenta.training.hardware import engine_cluster
 from fragmenta.training.loop import Job, Result, Start, Watcher, run_job
 from fragmenta.training.metrics import MetricsLog
 from fragmenta.training.periodic import EvaluationOptions, PeriodicEvaluation
 from fragmenta.training.pictures.curve import draw_curve
+from fragmenta.training.planning import Settings, plan_run, trained_algorithm
 from fragmenta.training.run_directory import RunDirectory
 from fragmenta.training.runs import (
     SCHEMA,
@@ -38,8 +36,7 @@ from fragmenta.training.runs import (
     open_run,
 )
 from fragmenta.training.saving import SaveOptions, Saver
-from fragmenta.training.seeds import Seeds, many_seeds, write_seeds
-from fragmenta.training.sinks import check_sinks
+from fragmenta.training.seeds import Seeds, write_seeds
 from fragmenta.training.state import from_arrays
 from fragmenta.training.stopping import Stop, stopped_by_signals
 
@@ -67,9 +64,9 @@ def train(
     """Train, and return the parameters, the state, the metrics and a summary.
 
     `policy` decides what runs where, and unless it is asynchronous never changes the result; by default it is `fused`,
-    or `single_learner_coarse` for environments on the host. `cluster` names the devices and the replicas (all of this
-    machine's and one or two, by default), and how far parts may drift. `deadline` is how long, in seconds, one part
-    waits for another. With `run_dir`, the run is saved as it goes, Ctrl-C ends it so that `resume` goes on, and metrics
+    or `single_learner_coarse` for environments on the host. `engine` is `local`, `processes` or `ray`. `cluster` names
+    the devices and the replicas (all of this machine's and one or two, by default), and how far parts may drift.
+    `deadline` is how long, in seconds, one part waits for another. With `run_dir`, the run is saved as it goes, Ctrl-C ends it so that `resume` goes on, and metrics
     go there and to the `sinks`: tensorboard, wandb, mlflow. `seeds` trains so many seeds, from `seed` on, as one
     program; parameters and state then have the seeds first. `timeline` records some iterations and leaves
     `trace.pftrace` and `timings.json`. `evaluation` says when to evaluate meanwhile, which changes no result.
@@ -81,11 +78,11 @@ def train(
     saving, evaluating = save_options or SaveOptions(), evaluation or EvaluationOptions()
     written = tuple(sinks) if run_dir is not None else ()
     how = saving, written, evaluating, engine_options or EngineOptions(), timeline
-    settings = _Settings(engine, seed, seeds, merge, deadline, *how)
+    settings = Settings(engine, seed, seeds, merge, deadline, *how)
     if run_dir is None and (timeline or evaluating.eval_every):
         what = "timeline" if timeline else "evaluation"
         raise ConfigError(f"there is nowhere to write what {what} asks for: give a run_dir")
-    policy, plan, cluster = _plan(algorithm, environment, policy, cluster, settings)
+    policy, plan, cluster = plan_run(algorithm, environment, policy, cluster, settings)
     directory = RunDirectory.new(Path(run_dir)) if run_dir is not None else None
     return _start(algorithm, environment, named, policy, plan, cluster, settings, directory, watcher, None)
 
@@ -119,7 +116,7 @@ def resume(
         cluster = cluster_of(run)
     chosen = engine or config["engine"]
     cluster = cluster or engine_cluster(chosen, options, lag=config["lag"], max_lag=config["max_lag"])
-    settings = _Settings(
+    settings = Settings(
         chosen,
         config["seed"],
         config["seeds"],
@@ -131,60 +128,9 @@ def resume(
         options,
     )
     named = config["env"], config["env_options"]
-    policy, plan, cluster = _plan(resumed, run.env, policy or config["policy"], cluster, settings)
+    policy, plan, cluster = plan_run(resumed, run.env, policy or config["policy"], cluster, settings)
     directory = RunDirectory.reopened(run.path, checkpoint.iteration)
     return _start(resumed, run.env, named, policy, plan, cluster, settings, directory, watcher, checkpoint)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Settings:
-    engine: str
-    seed: int
-    seeds: int
-    merge: bool
-    deadline: float
-    saving: SaveOptions
-    sinks: tuple[str, ...]
-    evaluation: EvaluationOptions
-    engine_options: EngineOptions
-    timeline: bool = False
-
-
-def _plan(
-    algorithm: Algorithm,
-    env: Environment,
-    policy: str | Policy | None,
-    cluster: Cluster | None,
-    settings: _Settings,
-) -> tuple[str | Policy, Plan, Cluster]:
-    """The policy, and what runs where; ConfigError for whatever cannot."""
-    _validate(algorithm, env, settings.engine, settings.deadline)
-    settings.engine_options.check()
-    settings.saving.check()
-    settings.evaluation.check()
-    if settings.seeds != 1 and settings.evaluation.eval_every:
-        asked = f"eval_every is {settings.evaluation.eval_every}, but {settings.seeds} seeds are trained at once"
-        raise ConfigError(f"{asked}: leave one of the two out")
-    check_sinks(settings.sinks)
-    keep_compiled_programs()
-    cluster = cluster or engine_cluster(settings.engine, settings.engine_options)
-    cluster = dataclasses.replace(cluster, apart=settings.engine != "local")
-    policy = policy or default_policy(env)
-    if cluster.replicas == 0:
-        replicas = default_replicas(algorithm, env, policy, cluster.apart)
-        cluster = dataclasses.replace(cluster, replicas=replicas)
-    plan = project(trace(_trained(algorithm, policy, settings), env), policy, cluster, settings.merge)
-    if plan.lags and not algorithm.allows_lag:
-        raise ConfigError(
-            f"{type(algorithm).__name__} does not say that it may act with parameters older than those it learns: "
-            f"choose a synchronous policy without lag, or set allows_lag = True in it if it bears that"
-        )
-    return policy, plan, cluster
-
-
-def _trained(algorithm: Algorithm, policy: str | Policy, settings: _Settings) -> Algorithm:
-    """The algorithm itself, or for several seeds the one that trains it once for each."""
-    return algorithm if settings.seeds == 1 else many_seeds(algorithm, policy, settings.seed, settings.seeds)
 
 
 def _start(
@@ -194,7 +140,7 @@ def _start(
     policy: str | Policy,
     plan: Plan,
     cluster: Cluster,
-    settings: _Settings,
+    settings: Settings,
     directory: RunDirectory | None,
     watcher: Watcher | None,
     checkpoint: Checkpoint | None,
@@ -230,7 +176,7 @@ def _start(
         "schema": SCHEMA,
         **describe_algorithm(algorithm),
     }
-    trained = _trained(algorithm, plan.policy, settings)
+    trained = trained_algorithm(algorithm, plan.policy, settings)
     with contextlib.ExitStack() as ending:
         stop, saver, metrics, evaluation = Stop(), None, None, None
         if directory:
@@ -242,7 +188,6 @@ def _start(
             if settings.evaluation.eval_every:
                 evaluation = PeriodicEvaluation(directory.path, settings.evaluation, trained, env, settings.seed)
                 ending.enter_context(evaluation)
-        ending.enter_context(env.opened(plan.lanes))
         setup = Setup(plan, trained, env, policy, cluster, settings.merge, settings.seed, settings.deadline)
         setup = dataclasses.replace(setup, options=settings.engine_options, logs=_logs(directory, settings.engine))
         kept = directory, metrics, saver, evaluation, watcher, stop
@@ -295,17 +240,3 @@ def _resumed(env: Environment, plan: Plan, checkpoint: Checkpoint | None) -> str
     dropped = checkpoint.in_flight and not fits(plan, checkpoint.in_flight)
     without = ", without the values that were on their way: nothing here takes them" if dropped else ""
     return f"{anew}; resumed after {checkpoint.steps:,} steps{without}"
-
-
-def _validate(algorithm: Algorithm, env: Environment, engine: str, deadline: float) -> None:
-    if engine not in ENGINES:
-        raise unknown("engine", engine, ENGINES)
-    if deadline <= 0:
-        raise ConfigError(f"deadline is {deadline}: it must be more than 0 seconds")
-    generator = setting("jax_default_prng_impl")
-    if generator != "threefry2x32":
-        raise ConfigError(
-            f"JAX's random numbers come from '{generator}', which depends on how programs are "
-            f"split: set jax_default_prng_impl to threefry2x32"
-        )
-    algorithm.validate(env)
