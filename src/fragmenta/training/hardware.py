@@ -33,6 +33,8 @@ def engine_cluster(
         return local_cluster(replicas, lag, max_lag)
     if processes is not None and processes < 1:
         raise ConfigError(f"cpu_devices is {processes}: it must be at least 1")
+    # Several processes may share a GPU; each would take three quarters of its memory for itself at the start.
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     kind, count = jax.default_backend(), len(jax.devices())
     if engine == "ray" and options.address:
         nodes = slots(options.address)
