@@ -7,7 +7,7 @@ BIN = $(VENV)/bin
 READY = $(VENV)/.ready
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: train test full chaos lint bench bench-gpu bench-split bench-envs bench-cluster bench-metrics bench-keeping bench-hops learn learn-envs atari host-soak team async soak both-jax adapters adapters-here clean
+.PHONY: train test full chaos lint bench bench-gpu bench-split bench-envs bench-cluster bench-metrics bench-keeping bench-hops learn learn-envs atari host-soak team async soak soak-run both-jax adapters adapters-here clean
 
 train: $(READY)
 	$(BIN)/fragmenta train ppo CartPole-v1
@@ -87,6 +87,10 @@ learn: $(READY)
 # 500 short runs, three at a time: none may hang.
 soak: $(READY)
 	$(BIN)/python benchmarks/soak.py
+
+# One run of two hours with all that is kept of it: memory, files, threads and speed stay as they are.
+soak-run: $(READY)
+	$(BIN)/python benchmarks/soak_run.py --minutes 120
 
 # The test suite on both ends of the range of JAX: Python 3.11 with jax 0.10, and the newest jax under the cap.
 both-jax:

@@ -1,6 +1,7 @@
 """Episode statistics from an iteration's metrics."""
 
 import collections
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ class RecentEpisodes:
 
     def add(self, episodes: int, returns: float) -> None:
         """Count an iteration's episodes, and forget those that are no longer among the latest."""
+        if not episodes:  # where episodes are long or without an end, nothing must grow with iterations
+            return
         self._recent.append((episodes, returns))
         self._episodes += episodes
         self._returns += returns
@@ -55,7 +58,7 @@ class Tally:
         return self._recent.return_mean
 
 
-def best_return(records: list[dict[str, Any]]) -> float:
+def best_return(records: Sequence[dict[str, Any]]) -> float:
     """The highest mean return over a run's latest episodes, from the first moment that there are enough of them."""
     recent, seen, best = RecentEpisodes(), 0, -float("inf")
     for record in records:

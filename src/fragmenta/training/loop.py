@@ -20,7 +20,7 @@ from fragmenta.training.episodes import Tally
 from fragmenta.training.measures import Measures
 from fragmenta.training.metrics import MetricsLog
 from fragmenta.training.periodic import PeriodicEvaluation
-from fragmenta.training.run_directory import RunDirectory, sha256
+from fragmenta.training.run_directory import KeptRecords, RunDirectory, sha256
 from fragmenta.training.saving import Saver
 from fragmenta.training.seeds import Seeds, SeedTally, seed_summaries
 from fragmenta.training.state import from_arrays, to_arrays
@@ -38,7 +38,8 @@ class Result:
 
     params: Any
     state: Any
-    metrics: list[dict[str, Any]]
+    metrics: Sequence[dict[str, Any]]
+    """Those of a run with a directory are read from there when they are first looked at."""
     summary: dict[str, Any]
 
 
@@ -196,13 +197,14 @@ class _Log:
         self._steps_before = self.steps = begin.steps
         self.iterations = begin.iteration + _iterations(job, begin.steps)
         self.records: list[dict[str, Any]] = []
+        """Where no file has them."""
         self.losses: dict[str, Any] = {}
         seeds = len(job.algorithm.seeds) if isinstance(job.algorithm, Seeds) else 0
         self.tally, self._seeds = SeedTally(seeds) if seeds else Tally(), max(1, seeds)
         for record in begin.records:
             self.tally.recall(record)
         self._seconds_before = begin.records[-1]["seconds"] if begin.records else 0.0
-        self.lags: list[int] = []
+        self.lags = self.lag_total = self.lag_most = 0
         self.dropped = 0
         self.seconds = 0.0
         self._measures = Measures()
@@ -222,13 +224,15 @@ class _Log:
         record |= self._measures.of(report, self._seeds * (self.steps - self._steps_before), self.seconds)
         self.iteration += 1
         if report.lag is not None:
-            self.lags.append(report.lag)
+            self.lags, self.lag_total = self.lags + 1, self.lag_total + report.lag
+            self.lag_most = max(self.lag_most, report.lag)
             self.dropped += report.dropped
         if report.source is not None:
             record |= {"source": report.source, "dropped": self.dropped}
-        self.records.append(record)
         if self._job.metrics:
             self._job.metrics.add(record)
+        else:
+            self.records.append(record)
         if self._job.watcher:
             rate, mean = record["steps_per_second"], self.tally.return_mean
             self._job.watcher.progressed(Progress(self.iteration, self.iterations, self.steps, rate, mean, record))
@@ -259,7 +263,7 @@ def _ended(job: Job, log: _Log, state: Any) -> Result:
     if isinstance(env, HostEnvironment) and env.pool.restarted:
         summary["env_restarts"] = env.pool.restarted
     if log.lags:
-        summary |= {"lag_mean": round(sum(log.lags) / len(log.lags), 3), "lag_max": max(log.lags)}
+        summary |= {"lag_mean": round(log.lag_total / log.lags, 3), "lag_max": log.lag_most}
         summary["dropped"] = log.dropped
     if job.stop.signal is not None and log.iteration < log.iterations:
         assert job.directory is not None
@@ -268,7 +272,8 @@ def _ended(job: Job, log: _Log, state: Any) -> Result:
         raise StoppedError(job.stop.signal, f"{name}: {saved}; go on with: fragmenta resume {path}")
     if isinstance(job.algorithm, Seeds) and isinstance(log.tally, SeedTally):
         summary["per_seed"] = seed_summaries(job.algorithm, params, log.tally)
-    return Result(params, state, log.records, summary)
+    kept = KeptRecords(job.directory.path / "metrics.jsonl", log.began) if job.directory else log.records
+    return Result(params, state, kept, summary)
 
 
 def _not_finite(job: Job, begin: Start, log: _Log, good: Checkpoint) -> NotFiniteError:

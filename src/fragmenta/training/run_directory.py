@@ -1,5 +1,6 @@
 """What a run leaves behind: one directory, readable without this program."""
 
+import functools
 import hashlib
 import json
 import os
@@ -101,6 +102,24 @@ def _parsed(line: str) -> dict[str, Any] | None:
     except ValueError:
         return None
     return record if isinstance(record, dict) and isinstance(record.get("steps"), int) else None
+
+
+class KeptRecords(Sequence[dict[str, Any]]):
+    """The records of a run from some iteration on, read from its file once they are asked for: a long run has too many
+    to hold them all while it trains."""
+
+    def __init__(self, path: Path, first: int) -> None:
+        self._path, self._first = path, first
+
+    @functools.cached_property
+    def _records(self) -> list[dict[str, Any]]:
+        return read_records(self._path)[self._first :]
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._records[index]
+
+    def __len__(self) -> int:
+        return len(self._records)
 
 
 def named_arrays(tree: Any) -> dict[str, np.ndarray]:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +91,7 @@ def seed_summaries(algorithm: Seeds, params: Any, tally: SeedTally) -> list[dict
 
 
 def write_seeds(
-    run: Path, config: dict[str, Any], records: list[dict[str, Any]], params: Any, summary: dict[str, Any]
+    run: Path, config: dict[str, Any], records: Sequence[dict[str, Any]], params: Any, summary: dict[str, Any]
 ) -> None:
     """Write every seed's configuration, metrics, parameters and summary to `seed-SEED`, as a run of its own would."""
     shared = {name: value for name, value in summary.items() if name != "per_seed"}
