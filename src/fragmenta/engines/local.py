@@ -50,6 +50,9 @@ class LocalEngine:
             Worker(a.deployment, a.replica, a.ports, a.state, self.deadline, recorder)
             for a, recorder in zip(assignments, recorders, strict=True)
         ]
+        for worker in self._workers:
+            if self._runs_freely(worker):
+                worker.copy_state()  # before its thread starts, because it may be asked for at once
         if in_flight:
             for worker in self._workers:
                 worker.restore(split_in_flight(self.plan, in_flight, worker))
@@ -126,7 +129,6 @@ class LocalEngine:
         worker = self._workers[index]
         try:
             if self._runs_freely(worker):
-                worker.copy_state()
                 while not self._ending.is_set():
                     worker.iterate(1)
                     worker.copy_state()

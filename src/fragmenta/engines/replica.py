@@ -76,6 +76,8 @@ class Replica:
         window = self._window and dataclasses.replace(self._window, own=True)
         (recorder,) = record(self.plan, [mine], window) if window else [None]
         self._worker = Worker(self._deployment, self._replica, ports, state, self._deadline, recorder)
+        if name in self.plan.free_running:
+            self._worker.copy_state()
         if in_flight:
             self._worker.restore(split_in_flight(self.plan, in_flight, self._worker))
         self._ending = False
@@ -91,7 +93,6 @@ class Replica:
 
     def roam(self) -> None:
         """Train at a pace of its own until `end`."""
-        self._working.copy_state()
         while not self._ending:
             self._working.iterate(1)
             self._working.copy_state()
