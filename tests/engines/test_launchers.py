@@ -145,22 +145,29 @@ def test_what_processes_print_is_in_a_file_of_each(coordinator, logs):
     eventually(lambda: log.exists() and f"process 1 has {len(JOB)} bytes\n" in log.read_text())
 
 
-def test_subprocesses_end_with_the_one_that_started_them_even_when_stopped(tmp_path):
+@pytest.mark.parametrize(
+    "launcher",
+    [
+        "ProcessLauncher(serve=SERVE)",
+        pytest.param("RayLauncher([{'CPU': 1}] * 2, serve=SERVE)", marks=pytest.mark.full),
+    ],
+)
+def test_all_ends_with_a_parent_that_is_killed_even_what_is_stopped(launcher):
     script = f"""
-import socket, sys, time
-sys.path.append({str(HERE)!r})
-from test_launchers import Coordinator, ProcessLauncher, SERVE
-coordinator = Coordinator(ProcessLauncher(serve=SERVE))
+import time
+from test_launchers import *
+coordinator = Coordinator({launcher})
 coordinator.start(0, 1)
 print(*coordinator.pids.values(), flush=True)
 time.sleep(100)
 """
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env=paths()) as parent:
         pids = [int(pid) for pid in parent.stdout.readline().split()]
+        children = psutil.Process(parent.pid).children(recursive=True)
         os.kill(pids[0], signal.SIGSTOP)
         parent.kill()
     assert len(pids) == 2
-    eventually(lambda: all(gone(pid) for pid in pids), seconds=5)
+    eventually(lambda: all(gone(child.pid) for child in children), seconds=5)
 
 
 def test_a_ray_of_our_own_listens_on_loopback_alone(own_ray):

@@ -12,9 +12,12 @@ from fragmenta.engines import ray_access
 from fragmenta.engines.launch import SERVE
 from fragmenta.errors import ConfigError
 from fragmenta_host.children import ENDING_SECONDS, Children, Shown
+from fragmenta_host.reaper import reap_after_us
 
 PLACING_SECONDS = 60.0
 """How long a process may wait for its place: Ray must notice that a node died, and find room elsewhere."""
+
+NODE_GONE = "its node is gone"
 
 MOST_LINES = 10_000
 """How many lines of output wait on a node to be read."""
@@ -51,9 +54,11 @@ class RayLauncher:
         self._actors: dict[int, Any] = {}
         self._placed: dict[int, Any] = {}
         self._ends: dict[int, Any] = {}
+        self._orders: dict[int, tuple[bytes, tuple[str, int], bytes]] = {}
         self._since: dict[int, float] = {}
         self._listeners: list[Thread] = []
         self._ray = ray_access.connect(address, cpus=_sum(needs, "CPU"))
+        self._reaper = reap_after_us() if address is None else None
         self._code = ray_access.code(self._ray)
         self.address: str = self._ray.util.get_node_ip_address()
         self._group = self._ray.util.placement_group(self._needs, strategy=strategy)
@@ -70,20 +75,20 @@ class RayLauncher:
 
         It takes the place of the lost one while that is there, else the one that Ray moves its bundle to.
         """
-        if index in self._actors and self._unreachable(index):
-            self._ray.kill(self._actors.pop(index))  # its node may come back, and the process with it
-        if index not in self._actors:
-            self._actors[index] = self._new_actor(index)
-        actor = self._actors[index]
+        self._orders[index] = job, coordinator, token
         self._since[index] = time.monotonic()
-        self._placed[index] = actor.start.remote(index, job, coordinator, token)
-        self._ends[index] = actor.wait.remote(index, self._placed[index])
+        self._order(index)
 
     def ended(self, index: int) -> str | None:
         """In words how process `index` ended, or None while it starts or runs."""
+        in_time = time.monotonic() - self._since[index] < self._patience
         if self._known(self._ends[index]):
-            return self._outcome(index)
-        if not self._known(self._placed[index]) and time.monotonic() - self._since[index] > self._patience:
+            how = self._outcome(index)
+            if self.place(index) is None and how.startswith(NODE_GONE) and in_time:
+                self._order(index)  # Ray put it where a node had died, before it noticed
+                return None
+            return how
+        if not in_time and not self._known(self._placed[index]):
             return f"could not be placed within {self._patience:g} s: the cluster has no room for {self._needs[index]}"
         return None
 
@@ -117,6 +122,18 @@ class RayLauncher:
             listener.join(ENDING_SECONDS)
         self._ray.util.remove_placement_group(self._group)
         self._ray.shutdown()
+        if self._reaper:
+            self._reaper.communicate()
+
+    def _order(self, index: int) -> None:
+        job, coordinator, token = self._orders[index]
+        if index in self._actors and self._unreachable(index):
+            self._ray.kill(self._actors.pop(index))  # its node may come back, and the process with it
+        if index not in self._actors:
+            self._actors[index] = self._new_actor(index)
+        actor = self._actors[index]
+        self._placed[index] = actor.start.remote(index, job, coordinator, token)
+        self._ends[index] = actor.wait.remote(index, self._placed[index])
 
     def _new_actor(self, index: int) -> Any:
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
@@ -165,9 +182,9 @@ class RayLauncher:
         try:
             return self._ray.get(self._ends[index])
         except errors.ActorUnavailableError:
-            return "its node is gone or cannot be reached"
+            return NODE_GONE + " or cannot be reached"
         except errors.ActorDiedError as error:
-            return "its node is gone" if "its node" in str(error) else "the Ray actor that held it died"
+            return NODE_GONE if "its node" in str(error) else "the Ray actor that held it died"
         except errors.RayError as error:
             return "could not be started: " + str(error).strip().splitlines()[-1]
 
