@@ -135,16 +135,18 @@ def test_another_engine_goes_on_with_what_was_on_its_way(policy: Any, done: int)
     algorithm, env = PPO(num_envs=4, horizon=4, hidden=(8,), normalize_rewards=True), make("CartPole-v1")
     plan = planned(algorithm, env, policy, dataclasses.replace(cpu_cluster(3, 2), lag=1), merge=False)
     state: list[Any] = jax.tree.leaves(initial_state(algorithm, env))
-    with LocalEngine(plan, state) as engine:
+    with LocalEngine(plan) as engine:
+        engine.begin(state)
         expected = [jax.device_get(report.metrics) for report in engine.run(5)]
         whole = engine.state()
-    with LocalEngine(plan, state) as engine:
+    with LocalEngine(plan) as engine:
+        engine.begin(state)
         assert not engine.in_flight()
         found = [jax.device_get(report.metrics) for report in engine.run(done)]
         state, in_flight = engine.state(), engine.in_flight()
     assert fits(plan, in_flight)
-    with LocalEngine(plan, state) as engine:
-        engine.restore(in_flight)
+    with LocalEngine(plan) as engine:
+        engine.begin(state, in_flight)
         found += [jax.device_get(report.metrics) for report in engine.run(5 - done)]
         assert_same(whole, engine.state(), 0)
     assert_same(expected, found, 0)
