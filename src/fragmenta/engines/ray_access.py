@@ -1,5 +1,6 @@
 """The way into Ray: a cluster with a token that is asked for, or a Ray of our own that only this machine reaches."""
 
+import functools
 import math
 import os
 import secrets
@@ -119,6 +120,7 @@ def _import(own: bool) -> Any:
     return ray
 
 
+@functools.cache  # asking takes seconds, and a run asks what there is before it joins
 def _check_token(address: str) -> None:
     """Refuse a cluster that lets in those without a token, or that does not let us in."""
     if not _has_token():

@@ -1,0 +1,60 @@
+"""The central test on a Ray cluster: on three nodes too, any placement gives what the plain program gives."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import pytest
+from ray_nodes import Nodes
+from test_equivalence import CASES, ITERATIONS, POLICIES, expected
+
+from fragmenta import Cluster, make, project, trace
+from fragmenta.engines import ENGINES, EngineOptions, Setup
+from helpers import assert_same, initial_state
+
+QUICK = {("ppo-cartpole", "single_learner_fine", 1)}
+"""What `make test` runs."""
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[Nodes]:
+    nodes = Nodes()
+    yield nodes
+    nodes.close()
+
+
+def matrix() -> list[Any]:
+    """Every algorithm under every synchronous policy with one and two replicas."""
+    return [
+        pytest.param(
+            case,
+            policy,
+            replicas,
+            marks=() if (case, policy, replicas) in QUICK else pytest.mark.full,
+            id=f"{case}-{policy}-{replicas}",
+        )
+        for case in CASES
+        for policy in POLICIES
+        for replicas in (1, 2)
+        if (case, policy) != ("odd", "central")  # it has no gradient and apply to place
+    ]
+
+
+@pytest.mark.parametrize(("case", "policy", "replicas"), matrix())
+def test_every_policy_equals_the_plain_program(nodes: Nodes, case: str, policy: str, replicas: int) -> None:
+    algorithm, env = CASES[case][0], make(CASES[case][1])
+    # MAPPO's agents need a device each under `environments`.
+    cluster = Cluster(tuple(f"cpu:{i}" for i in range(8)), replicas, apart=True)
+    plan = project(trace(algorithm, env), policy, cluster, merge=False)
+    options = EngineOptions(nodes.address, "spread", watchdog=60)
+    setup = Setup(plan, algorithm, env, policy, cluster, merge=False, options=options)
+    leaves, structure = jax.tree.flatten(initial_state(algorithm, env))
+    with ENGINES["ray"](setup) as engine:
+        engine.begin(leaves)
+        reports = [report.metrics for report in engine.run(ITERATIONS)]
+        state = jax.tree.unflatten(structure, engine.state())
+    metrics = [{name: report[i] for i, name in enumerate(plan.graph.metric_names)} for report in reports]
+    expected_state, expected_metrics = expected(case)
+    assert_same(expected_state, state, 0 if replicas == 1 else 1e-5)
+    # A loss is a small difference of large terms, so its rounding is relative to those.
+    assert_same(expected_metrics, metrics, 0 if replicas == 1 else 1e-4, floor=0.1)
