@@ -223,6 +223,8 @@ def _pairs(interface: Interface, replicas: dict[str, int]) -> list[tuple[int, in
         return [(0, target) for target in range(targets)]
     if interface.operator in (Operator.GATHER, Operator.REDUCE):
         return [(source, 0) for source in range(sources)]
+    if interface.operator == Operator.ALL_TO_ALL:
+        return [(source, target) for source in range(sources) for target in range(targets)]
     return [(target if sources == targets else 0, target) for target in range(targets)]
 
 

@@ -147,13 +147,19 @@ class _Cutter:
     def _interface(self, value: Value, producer: str, consumer: str, times: int) -> Interface:
         source, target = self.views[producer], self.views[consumer]
         name = self.placement.graph.names.get(value.id, "")
-        axis = source.axes.get(value.id) if source.replicas > 1 else target.axes.get(value.id)
+        parts_axis = target.axes.get(value.id)
+        axis = source.axes.get(value.id) if source.replicas > 1 else parts_axis
         operator, reduction = _operator(value, name, axis, source, target)
+        if operator == Operator.SCATTER:
+            axis = parts_axis
         copies = {Operator.BROADCAST: target.replicas, Operator.REDUCE: source.replicas}.get(operator, 1)
+        if operator == Operator.ALL_TO_ALL and parts_axis is None:
+            copies = target.replicas
         delivery = target.fragment.delivery_from(producer)
         if delivery.kind == "any":  # how old the source's values may be is known here only
             delivery = dataclasses.replace(delivery, max_lag=source.fragment.delivery_from(consumer).max_lag)
-        return Interface(value, name, producer, consumer, operator, axis, reduction, times, copies, delivery)
+        crossing = value, name, producer, consumer, operator, axis, reduction, times, copies, delivery
+        return Interface(*crossing, parts_axis if operator == Operator.ALL_TO_ALL else None)
 
 
 def _operator(value: Value, name: str, axis: int | None, source: View, target: View) -> tuple[Operator, str | None]:
@@ -174,6 +180,9 @@ def _operator(value: Value, name: str, axis: int | None, source: View, target: V
     same_parts = target.replicas == source.replicas and target.fragment.axis == source.fragment.axis
     if same_parts or (spread == Spread.SHARED and value.id not in target.axes):
         return Operator.SEND, None
+    if target.fragment.axis != source.fragment.axis:
+        # Each has another cut of it. What all of the source have alike, one of them hands out.
+        return (Operator.SCATTER if spread == Spread.SHARED else Operator.ALL_TO_ALL), None
     raise ConfigError(
         f"'{name}' {value} goes from {source.replicas} replicas of '{source.fragment.name}' along "
         f"'{source.fragment.axis}' to {target.replicas} of '{target.fragment.name}' along '{target.fragment.axis}': "

@@ -21,6 +21,7 @@ class Operator(enum.Enum):
     SCATTER = "Scatter"
     GATHER = "Gather"
     REDUCE = "Reduce"
+    ALL_TO_ALL = "AllToAll"
     ALL_REDUCE = "AllReduce"
     ALL_GATHER = "AllGather"
 
@@ -35,7 +36,7 @@ class Interface:
     consumer: str
     operator: Operator
     axis: int | None
-    """The dimension along which replicas hold parts."""
+    """The dimension along which replicas hold parts; for an AllToAll, those of the producer."""
     reduction: str | None
     """`mean` or `sum`, for a Reduce."""
     times: int
@@ -43,6 +44,8 @@ class Interface:
     copies: int
     """How many whole copies arrive each time: one per consumer of a Broadcast, one per producer of a Reduce."""
     delivery: Delivery
+    parts_axis: int | None = None
+    """For an AllToAll: the dimension along which replicas of the consumer hold parts; None if each holds the whole."""
 
     @property
     def bytes_per_iteration(self) -> int:

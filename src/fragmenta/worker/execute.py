@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fragmenta.graph import Interface, Operator
+from fragmenta.graph import Interface
 from fragmenta.graph.program import sent
 from fragmenta.worker.backends.launch import MOST
 from fragmenta.worker.channels.mailbox import Bundle
@@ -215,10 +215,12 @@ class Worker:
             self._post(interface, self._known[put.keys[0]])
             return
         channels = self.ports.outgoing[interface.key]
+        if not channels:
+            return  # what all replicas have alike, the first of them sends
         values = [self._known[key] for key in put.keys]
         if put.split:
             values = put.split(*values)
-        elif interface.operator != Operator.SCATTER:
+        elif len(values) == 1:
             values = values * len(channels)
         for i, (channel, value) in enumerate(zip(channels, values, strict=True)):
             try:

@@ -78,10 +78,10 @@ class _Builder:
 
     def _send(self, interface: Interface, alias: dict[int, Key]) -> list[Item]:
         key = alias.get(interface.value.id, interface.value.id)
-        count, axis = self.replicas[interface.consumer], interface.axis
-        if interface.operator != Operator.SCATTER:
+        count = self.replicas[interface.consumer]
+        axis = interface.axis if interface.operator == Operator.SCATTER else interface.parts_axis
+        if axis is None or interface.operator not in (Operator.SCATTER, Operator.ALL_TO_ALL):
             return [Put(interface, (key,))]
-        assert axis is not None
 
         def split(x: jax.Array) -> list[jax.Array]:
             return jnp.split(x, count, axis)
@@ -95,12 +95,13 @@ class _Builder:
     def _recv(self, interface: Interface) -> list[Item]:
         value, axis = self._local(interface.value), interface.axis
         self._remember((value,))
-        if interface.operator not in (Operator.GATHER, Operator.REDUCE) or interface.delivery.kind == "any":
+        joins = Operator.GATHER, Operator.ALL_TO_ALL, Operator.REDUCE
+        if interface.operator not in joins or interface.delivery.kind == "any":
             return [Take(interface, (value.id,))]
         count = self.replicas[interface.producer]
 
         def join(*arrays: jax.Array) -> list[jax.Array]:
-            if interface.operator == Operator.GATHER:
+            if interface.operator != Operator.REDUCE:
                 return [jnp.concatenate(arrays, axis)]
             total = sum(arrays[1:], arrays[0])
             return [total / count if interface.reduction == "mean" else total]
@@ -108,7 +109,7 @@ class _Builder:
         if self.program.together:
             return [Take(interface, (value.id,), join)]
         parts: tuple[Key, ...] = tuple((value.id, i) for i in range(count))
-        self._remember_parts(parts, value, axis if interface.operator == Operator.GATHER else None, count)
+        self._remember_parts(parts, value, axis if interface.operator != Operator.REDUCE else None, count)
         return [Take(interface, parts), Operation(parts, (value.id,), join)]
 
     def _rounds(self, repeat: Repeat, alias: dict[int, Key]) -> list[Item]:
