@@ -129,11 +129,15 @@ def in_words(code: int) -> str:
 def _spawn() -> subprocess.Popen[bytes]:
     # The same modules are found as here, those of the folder that the command was run in included.
     paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
+    # JAX's own libraries warn of each other when processes meet and when one is lost, which the engine says itself.
+    # "1" is what JAX sets where the user said nothing.
+    level = os.environ.get("TF_CPP_MIN_LOG_LEVEL", "1")
+    quiet = {"TF_CPP_MIN_LOG_LEVEL": "3" if level == "1" else level}
     return subprocess.Popen(
         [sys.executable, "-m", "fragmenta_host.child"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         process_group=0,  # Ctrl-C is for the parent, which decides what becomes of its processes
-        env={**os.environ, "PYTHONPATH": paths, "PYTHONUNBUFFERED": "1"},
+        env={**os.environ, **quiet, "PYTHONPATH": paths, "PYTHONUNBUFFERED": "1"},
     )

@@ -2,7 +2,6 @@
 
 import collections
 import contextlib
-import dataclasses
 import queue
 import sys
 import threading
@@ -10,7 +9,6 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import jax
 import numpy as np
 
 from fragmenta.coordinator.dispatch import collect, part_of_state
@@ -18,12 +16,10 @@ from fragmenta.coordinator.in_flight import InFlight, join_in_flight
 from fragmenta.engines.base import Report, Setup
 from fragmenta.engines.control import FailedError, LostError, Peer
 from fragmenta.engines.crew import STARTING_SECONDS, Crew
+from fragmenta.engines.episodes import Episodes
 from fragmenta.engines.errors import lasts, shown
 from fragmenta.engines.launch import Launcher
 from fragmenta.engines.member import machine
-from fragmenta.engines.remote_pool import RemotePool
-from fragmenta.engines.replica import hosts_environments
-from fragmenta.envs import HostEnvironment
 from fragmenta.worker.execute import DeadlineError
 from fragmenta.worker.timeline import Recording
 
@@ -31,7 +27,7 @@ SNAPSHOT_SECONDS = 1.0
 """About how often the state of all fragments is gathered, to go on from if one is lost."""
 SNAPSHOT_SHARE = 0.05
 """How much of the time that may take at most."""
-FIRST_BACK_OFF = 0.5
+FIRST_BACK_OFF, LONGEST_BACK_OFF = 0.5, 30.0
 
 Heard = dict[int, collections.deque[tuple[dict[str, Any], list[np.ndarray]]]]
 
@@ -45,13 +41,17 @@ class ClusterEngine:
         self._roamers = [
             i for i, (program, _) in enumerate(self._crew.places) if program.fragment.name in setup.plan.free_running
         ]
+        self._roaming: dict[int, Peer] = {}
+        """Of the roamers, those that are at work."""
+        self._replacing: dict[int, threading.Thread] = {}
+        self._unplaced: dict[int, LostError | FailedError] = {}
+        """What became of roamers that could not be replaced."""
         self._restarts = self._done = self._good = 0
         self._leaves: list[Any] = []
         self._in_flight: InFlight = {}
         self._chunk = 1
-        self.env = setup.env
-        if isinstance(setup.env, HostEnvironment):
-            self.env = dataclasses.replace(setup.env, pool=RemotePool(setup.env.pool, self._reset))
+        self._episodes = Episodes(setup, self._crew)
+        self.env = self._episodes.env
         try:
             self._crew.start(range(len(self._crew)))
             self._crew.connect()
@@ -94,17 +94,22 @@ class ClusterEngine:
 
     def finish(self) -> None:
         """Let fragments that run freely end after the iteration that they are in."""
-        for i in self._roamers:
-            self._crew.peers[i].tell("end")
-        for i in self._roamers:
-            with contextlib.suppress(LostError):  # its part stays as it was
-                self._crew.peers[i].ask("rest", self._setup.deadline)
-        self._gather()
+        if not self._roamers:
+            return
+        roaming = dict(self._roaming)
+        for peer in roaming.values():
+            peer.tell("end")
+        with contextlib.suppress(LostError):  # who is lost now is not needed any more
+            for peer, number in [(peer, peer.order("rest")) for peer in roaming.values()]:
+                peer.answer(number, self._setup.deadline)
+            self._gather()
 
     def recordings(self) -> list[Recording]:
         """What every worker did in the window, in this process' time."""
         found = []
-        for peer in self._crew.peers.values():
+        for i, peer in self._crew.peers.items():
+            if i in self._roamers and i not in self._roaming:
+                continue
             sent = time.monotonic()
             try:
                 answer, _ = peer.ask("recording", STARTING_SECONDS)
@@ -120,6 +125,7 @@ class ClusterEngine:
     def close(self) -> None:
         """End all processes."""
         self._crew.close()
+        self._await_replacements()
 
     def __enter__(self) -> "ClusterEngine":
         return self
@@ -128,24 +134,21 @@ class ClusterEngine:
         self.close()
 
     def _load(self) -> None:
-        numbers = {i: self._begin_load(i) for i in range(len(self._crew))}
+        numbers = {i: self._begin_load(i, self._leaves) for i in range(len(self._crew))}
         for i, number in numbers.items():
             self._crew.peers[i].answer(number, STARTING_SECONDS)
         for i in self._roamers:
-            self._crew.peers[i].order("roam")
+            self._let_roam(i)
 
-    def _begin_load(self, i: int) -> int:
+    def _let_roam(self, i: int) -> None:
+        self._crew.peers[i].order("roam")
+        self._roaming[i] = self._crew.peers[i]
+
+    def _begin_load(self, i: int, leaves: list[Any]) -> int:
         program, replica = self._crew.places[i]
-        part = part_of_state(program, replica, self._leaves)
+        part = part_of_state(program, replica, leaves)
         arrays = [np.asarray(leaf) for leaf in (*part.values(), *self._in_flight.values())]
         return self._crew.peers[i].order("load", arrays, leaves=list(part), in_flight=list(self._in_flight))
-
-    def _reset(self, seeds: np.ndarray) -> list[list[np.ndarray]]:
-        """Start episodes in all environments, wherever they are; per part what `Replica.reset` answers."""
-        hosts = [i for i, (program, _) in enumerate(self._crew.places) if hosts_environments(program)]
-        parts = np.split(seeds, len(hosts))
-        numbers = [self._crew.peers[i].order("reset", [part]) for i, part in zip(hosts, parts, strict=True)]
-        return [self._crew.peers[i].answer(n, STARTING_SECONDS)[1] for i, n in zip(hosts, numbers, strict=True)]
 
     def _stretch(self, iterations: int) -> Iterator[Report]:
         """So many iterations, and then a snapshot of the state."""
@@ -177,15 +180,19 @@ class ClusterEngine:
             peers = self._crew.peers
             late = ", ".join(f"{peers[i].name} ({peers[i].doing})" for i, reports in heard.items() if not reports)
             raise DeadlineError(f"no report from {late} within {patience:g} s") from None
-        if self._crew.peers.get(peer.index) is not peer:
-            return  # word of one that was replaced already
-        if message is None or "failed" in message:
-            failure = self._crew.loss(peer) if message is None else peer.failure(message)
-            if peer.index in runs:
+        i = peer.index
+        if failure := self._unplaced.pop(i, None):
+            self._replace_roamer(i, failure)
+        elif (self._roaming if i in self._roamers else self._crew.peers).get(i) is not peer:
+            return  # word of one that was replaced already, or is about to be
+        elif message is None or "failed" in message:
+            failure = LostError(f"{peer.name} {peer.lost}") if message is None else peer.failure(message)
+            if i in self._roamers:
+                self._replace_roamer(i, failure)
+            elif message is None or message["answers"] == runs[i]:  # else it was raised where it was asked for
                 raise failure
-            self._replace_roamer(peer, failure)
-        elif message["report"] == runs.get(peer.index):
-            heard[peer.index].append((message, arrays))
+        elif message["report"] == runs.get(i):
+            heard[i].append((message, arrays))
 
     def _report(self, iteration: int, found: dict[int, tuple[dict[str, Any], list[np.ndarray]]]) -> Report:
         metrics: dict[int, Any] = {}
@@ -212,32 +219,37 @@ class ClusterEngine:
     def _gather(self) -> None:
         """Keep the whole state; the part of one that is being replaced stays as it was."""
         crew = self._crew
-        numbers = {i: (peer, peer.order("state")) for i, peer in crew.peers.items()}
+        settled = {i: peer for i, peer in crew.peers.items() if i not in self._roamers} | self._roaming
+        numbers = {i: peer.order("state") for i, peer in settled.items()}
         kept, held = [], []
         for i, (program, replica) in enumerate(crew.places):
-            peer, number = numbers[i]
-            try:
-                answer, arrays = peer.answer(number, self._setup.deadline)
-                leaves, late = answer["leaves"], iter(arrays[len(answer["leaves"]) :])
-                kept.append((program, dict(zip(leaves, arrays, strict=False))))
-                held.append({(value, to): [next(late) for _ in range(n)] for value, to, n in answer["in_flight"]})
-            except LostError:
-                if i not in self._roamers:
-                    raise
-                kept.append((program, part_of_state(program, replica, self._leaves)))
+            part = None
+            if i in settled:
+                try:
+                    answer, arrays = settled[i].answer(numbers[i], self._setup.deadline)
+                    leaves = answer["leaves"]
+                    part, late = dict(zip(leaves, arrays, strict=False)), iter(arrays[len(leaves) :])
+                    held.append({(value, to): [next(late) for _ in range(n)] for value, to, n in answer["in_flight"]})
+                except LostError:
+                    if i not in self._roamers:
+                        raise
+            kept.append((program, part or part_of_state(program, replica, self._leaves)))
         self._leaves = collect(self.plan, kept, self._leaves)
         self._in_flight = join_in_flight(self.plan, held)
 
     def _recover(self, failure: LostError | FailedError) -> None:
         """Replace what was lost, and let everybody go on from the last state that was gathered."""
         while True:
+            failure = self._crew.cause(failure)
             self._spend(failure)
+            self._roaming.clear()
+            self._await_replacements()
             lost = self._crew.bring_to_rest(failure)
-            time.sleep(FIRST_BACK_OFF * 2 ** (self._restarts - 1))
+            time.sleep(min(FIRST_BACK_OFF * 2 ** (self._restarts - 1), LONGEST_BACK_OFF))
             try:
                 self._crew.start(lost)
                 self._crew.connect()
-                self._leaves = self._renewed()
+                self._leaves = self._episodes.renewed(self._leaves, (self._good, self._restarts))
                 self._load()
                 return
             except (LostError, FailedError) as again:
@@ -253,36 +265,34 @@ class ClusterEngine:
         again = f"replaced ({self._restarts} of {budget}), to go on after {self._good} iterations"
         print(f"{trace}fragmenta: {who}{failure}; {again}", file=sys.stderr, flush=True)
 
-    def _renewed(self) -> list[Any]:
-        """The state to go on from. Environments on the host cannot be put back: they begin new episodes."""
-        setup, env = self._setup, self.env
-        if not isinstance(env, HostEnvironment):
-            return self._leaves
-        key = jax.random.fold_in(jax.random.fold_in(jax.random.key(setup.seed), self._good), self._restarts)
-        try:
-            fresh = jax.jit(lambda key: setup.algorithm.init(env, key))(key)
-        except Exception:
-            if isinstance(env.pool, RemotePool) and env.pool.lost:
-                raise env.pool.lost from None
-            raise
-        saved = jax.tree.unflatten(jax.tree.structure(fresh), self._leaves)
-        return jax.tree.leaves(setup.algorithm.with_new_episodes(saved, fresh))
-
-    def _replace_roamer(self, peer: Peer, failure: LostError | FailedError) -> None:
-        """Replace one that nobody waits for, while the others go on."""
-        self._crew.end(peer.index)
-        others = [i for i in self._roamers if not self._crew.peers[i].lost]
-        if self._restarts >= self._setup.options.restarts and others and not lasts(failure):
+    def _replace_roamer(self, i: int, failure: LostError | FailedError) -> None:
+        """Replace one that nobody waits for, while the others go on; without it once the budget is spent."""
+        self._roaming.pop(i, None)
+        if self._restarts >= self._setup.options.restarts and self._roaming and not lasts(failure):
             print(f"fragmenta: {failure}; training goes on without it", file=sys.stderr, flush=True)
+            self._crew.end(i)
             return
         self._spend(failure)
-        threading.Thread(target=self._add_roamer, args=(peer.index,), name="fragmenta-replaces", daemon=True).start()
+        self._crew.end(i)
+        thread = threading.Thread(target=self._add_roamer, args=(i,), name="fragmenta-replaces", daemon=True)
+        self._replacing[i] = thread
+        thread.start()
+
+    def _await_replacements(self) -> None:
+        for thread in self._replacing.values():
+            thread.join()
+        self._replacing.clear()
+        self._unplaced.clear()
 
     def _add_roamer(self, i: int) -> None:
         try:
             self._crew.start([i])
             self._crew.connect([i])
-            self._crew.peers[i].answer(self._begin_load(i), STARTING_SECONDS)
-            self._crew.peers[i].order("roam")
-        except (LostError, FailedError, OSError, RuntimeError):
-            pass  # the loss of this one is in the inbox as well, or all has come to an end
+            leaves = self._episodes.renewed(self._leaves, (self._good, self._restarts), only=i)
+            self._crew.peers[i].answer(self._begin_load(i, leaves), STARTING_SECONDS)
+            self._let_roam(i)
+        except (LostError, FailedError) as failure:
+            self._unplaced[i] = failure
+            self._crew.inbox.put((self._crew.peers[i], None, []))  # wakes who hears
+        except RuntimeError:
+            pass  # nothing can be started any more: all has come to an end

@@ -8,7 +8,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,6 @@ from fragmenta.worker.channels.wire import pack, unpack
 
 _HEAD = struct.Struct("<IQ")
 MOST_BYTES = 1 << 36
-HUNG_UP = "closed its connection"
 
 
 class Connection:
@@ -32,15 +31,19 @@ class Connection:
         """This side's address: one at which the other side can reach this machine."""
         return self._socket.getsockname()[0]
 
-    def send(self, message: dict[str, Any], arrays: Sequence[np.ndarray] = ()) -> None:
-        """Send a message; OSError if the other side is gone."""
+    def send(self, message: dict[str, Any], arrays: Sequence[np.ndarray] = (), waits: bool = True) -> None:
+        """Send a message; OSError if the other side is gone. Unless it waits, it sends nothing while others send."""
         text = json.dumps(message).encode()
         parts = pack(arrays) if arrays else []
         head = _HEAD.pack(len(text), sum(len(part) for part in parts))
-        with self._lock:
+        if not self._lock.acquire(blocking=waits):
+            return
+        try:
             self._socket.sendall(head + text)
             for part in parts:
                 self._socket.sendall(part)
+        finally:
+            self._lock.release()
 
     def receive(self) -> tuple[dict[str, Any], list[np.ndarray]]:
         """The next message; EOFError if the other side is gone."""
@@ -87,18 +90,27 @@ Inbox = queue.SimpleQueue[tuple["Peer", dict[str, Any] | None, list[np.ndarray]]
 
 
 class Peer:
-    """One process as the coordinator sees it."""
+    """One process as the coordinator sees it. `how_it_ended` is asked once its connection is gone."""
 
-    def __init__(self, index: int, name: str, connection: Connection, hello: dict[str, Any], inbox: Inbox) -> None:
+    def __init__(
+        self,
+        index: int,
+        name: str,
+        connection: Connection,
+        hello: dict[str, Any],
+        inbox: Inbox,
+        how_it_ended: Callable[[], str],
+    ) -> None:
         self.index, self.name, self.hello, self.lost = index, name, hello, ""
         """Its number, its worker's name, what it said of itself, and once it is lost, how."""
-        self._inbox = inbox
+        self._inbox, self._how_it_ended = inbox, how_it_ended
         self.heard = time.monotonic()
         self.doing = ""
         self._connection, self._numbers = connection, itertools.count()
         self._waiting: dict[int, queue.SimpleQueue[Any]] = {}
         self._lock = threading.Lock()
-        threading.Thread(target=self._read, name=f"fragmenta-hears-{name}", daemon=True).start()
+        self._reader = threading.Thread(target=self._read, name=f"fragmenta-hears-{name}", daemon=True)
+        self._reader.start()
 
     def order(self, what: str, arrays: Sequence[np.ndarray] = (), **details: Any) -> int:
         """Send an order; its number, for `answer`."""
@@ -110,7 +122,7 @@ class Peer:
         try:
             self._connection.send({"order": what, "number": number, **details}, arrays)
         except OSError:
-            self.lose(HUNG_UP)
+            self._hung_up()
         return number
 
     def answer(self, number: int, timeout: float) -> tuple[dict[str, Any], list[np.ndarray]]:
@@ -138,12 +150,12 @@ class Peer:
         """Order and wait."""
         return self.answer(self.order(what, arrays, **details), timeout)
 
-    def tell(self, what: str) -> None:
-        """Send a word that is not answered."""
+    def tell(self, what: str, waits: bool = True) -> None:
+        """Send a word that is not answered; unless it waits, only if nothing else is being sent."""
         try:
-            self._connection.send({"order": what})
+            self._connection.send({"order": what}, waits=waits)
         except OSError:
-            self.lose(HUNG_UP)
+            self._hung_up()
 
     def lose(self, how: str) -> None:
         """From now on every wait for it ends with LostError."""
@@ -157,12 +169,20 @@ class Peer:
         self._inbox.put((self, None, []))
         self._connection.close()
 
+    def forget(self) -> None:
+        """Wait for the thread that hears it, which ends once it is lost."""
+        self._reader.join()
+
+    def _hung_up(self) -> None:
+        if not self.lost:
+            self.lose(self._how_it_ended())
+
     def _read(self) -> None:
         while True:
             try:
                 message, arrays = self._connection.receive()
             except (EOFError, ValueError):
-                self.lose(HUNG_UP)
+                self._hung_up()
                 return
             self.heard = time.monotonic()
             if "answers" in message:

@@ -1,5 +1,6 @@
 """The processes of a cluster engine: started, connected to each other, watched."""
 
+import functools
 import queue
 import secrets
 import socket
@@ -10,7 +11,7 @@ from typing import Any
 
 from fragmenta.coordinator.dispatch import links
 from fragmenta.engines.base import Placed, Setup
-from fragmenta.engines.control import HUNG_UP, Connection, FailedError, Inbox, LostError, Peer
+from fragmenta.engines.control import Connection, FailedError, Inbox, LostError, Peer
 from fragmenta.engines.job import pickled_job
 from fragmenta.engines.launch import Launcher
 from fragmenta.engines.replica import fingerprint, names, places
@@ -20,10 +21,10 @@ from fragmenta_host.pool import cores
 
 STARTING_SECONDS = 120.0
 """How long a process may take to start, and a fragment to compile."""
-NOTICING_SECONDS = 1.0
-"""How long it may take to find out how a process ended that has hung up."""
 RESTING_SECONDS = 5.0
 """How long a process may take to come to rest after another one was lost; one that does not is replaced as well."""
+ENDING_SECONDS = 1.0
+"""How long it may take until it is known how a process ended that hung up, or that another one fails with was lost."""
 
 
 class Crew:
@@ -38,8 +39,12 @@ class Crew:
         self._token, self._job = secrets.token_bytes(32), pickled_job(setup)
         self._arrived, self._closed = threading.Condition(), threading.Event()
         self._listener = socket.create_server((launcher.address, 0))
-        threading.Thread(target=self._accept, name="fragmenta-accepts", daemon=True).start()
-        threading.Thread(target=self._watch, name="fragmenta-watches", daemon=True).start()
+        self._threads = [
+            threading.Thread(target=self._accept, name="fragmenta-accepts", daemon=True),
+            threading.Thread(target=self._watch, name="fragmenta-watches", daemon=True),
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def __len__(self) -> int:
         return len(self.places)
@@ -135,14 +140,18 @@ class Crew:
         """Those that meet with one of these: a group of JAX processes cannot be joined again."""
         return {i for group in self.groups() if lost & set(group) for i in group}
 
-    def loss(self, peer: Peer) -> LostError:
-        """How a process was lost, in the words of whoever started it if it knows."""
-        end = time.monotonic() + NOTICING_SECONDS
-        while peer.lost == HUNG_UP and time.monotonic() < end:
-            if how := self._launcher.ended(peer.index):
-                peer.lost = how
-            time.sleep(0.01)
-        return LostError(f"{peer.name} {peer.lost}")
+    def cause(self, failure: LostError | FailedError) -> LostError | FailedError:
+        """Whoever meets with a process that is lost fails as well; then the loss, which may be known only later."""
+        if not isinstance(failure, FailedError):
+            return failure
+        met = next((g for g in self.groups() if failure.worker in [self.names[i] for i in g]), [])
+        end = time.monotonic() + ENDING_SECONDS
+        while met and time.monotonic() < end:
+            for peer in (self.peers[i] for i in met if i in self.peers):
+                if peer.lost:
+                    return LostError(f"{peer.name} {peer.lost}")
+            time.sleep(0.02)
+        return failure
 
     def end(self, i: int) -> None:
         """Kill a process."""
@@ -166,7 +175,11 @@ class Crew:
         # A thread that accepts would keep the port until somebody connects.
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
+        for thread in self._threads:
+            thread.join()
         self._launcher.close()
+        for peer in list(self.peers.values()):
+            peer.forget()
 
     def _accept(self) -> None:
         while True:
@@ -188,7 +201,8 @@ class Crew:
             sock.close()
             return
         with self._arrived:
-            self.peers[index] = Peer(index, self.names[index], connection, hello, self.inbox)
+            how = functools.partial(self._how_it_ended, index)
+            self.peers[index] = Peer(index, self.names[index], connection, hello, self.inbox, how)
             self._arrived.notify_all()
 
     def _watch(self) -> None:
@@ -198,7 +212,7 @@ class Crew:
             for i, peer in list(self.peers.items()):
                 if peer.lost:
                     continue
-                peer.tell("ping")
+                peer.tell("ping", waits=False)  # what one that is stuck does not read must not hold up this thread
                 silent = time.monotonic() - peer.heard
                 if silent > patience:
                     last = f"; it last said that it {peer.doing}" if peer.doing else ""
@@ -206,6 +220,14 @@ class Crew:
                     self._launcher.kill(i)
                 elif how := self._launcher.ended(i):
                     peer.lose(how)
+
+    def _how_it_ended(self, i: int) -> str:
+        end = time.monotonic() + ENDING_SECONDS
+        while not self._closed.is_set() and time.monotonic() < end:
+            if how := self._launcher.ended(i):
+                return how
+            time.sleep(0.02)
+        return "closed its connection"
 
     def _share_memory(self, a: int, b: int) -> bool:
         return self.peers[a].hello["machine"] == self.peers[b].hello["machine"]

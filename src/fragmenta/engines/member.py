@@ -15,6 +15,7 @@ import numpy as np
 from fragmenta.engines.control import Connection
 from fragmenta.worker.channels.hello import say_hello
 from fragmenta.worker.channels.memory import ClosedError
+from fragmenta_host.faults import EnvironmentFaultError
 
 CONNECT_SECONDS = 30.0
 NODE = "FRAGMENTA_NODE"
@@ -68,10 +69,9 @@ class Member:
             what = message["order"]
             if what == "ping":
                 self._send({"doing": self._replica.doing() if self._replica else "starts"})
-            elif what == "stop":
-                self._replica.stop()
-            elif what == "end":
-                self._replica.end()
+            elif what in ("stop", "end"):
+                if self._replica is not None:  # else there is nothing that could wait
+                    getattr(self._replica, what)()
             elif what in ("open", "connect") or (what == "state" and self._roaming):
                 # While the main thread trains, a replica on the other side may be replaced.
                 self._carry_out(message, arrays)
@@ -91,7 +91,9 @@ class Member:
             answer, results = {"stopped": True}, []
         except BaseException as error:
             error = self._replica.cause(error) if self._replica else error
-            trace = "".join(traceback.format_exception(error))
+            own = "".join(traceback.format_exception(error))
+            # What an environment's user needs is the traceback of the environment.
+            trace = error.trace if isinstance(error, EnvironmentFaultError) else own
             answer, results = {"failed": str(error), "kind": type(error).__name__, "trace": trace}, []
         self._send({"answers": number, **answer}, results)
 

@@ -15,7 +15,7 @@ from fragmenta.coordinator.trace import trace
 from fragmenta.engines.ends import Ends
 from fragmenta.envs import HostEnvironment
 from fragmenta.graph import Plan, Program
-from fragmenta.worker.backends.xla import Site, device_name, to_raw
+from fragmenta.worker.backends.xla import Site, to_raw
 from fragmenta.worker.channels.exchange import Exchange
 from fragmenta.worker.deploy import Deployment, deploy
 from fragmenta.worker.execute import Outcome, Worker
@@ -38,7 +38,8 @@ class Replica:
         self._env, self._deadline, self._window = job["env"], job["deadline"], job["window"]
         self._program, self._replica = places(self.plan)[index]
         where = _site(self._program, self._replica)
-        self.device = device_name(where.devices[0])
+        (own,) = where.devices
+        self.device = f"{own.platform}:{jax.local_devices(backend=own.platform).index(own)}"
         replicas = {program.fragment.name: program.replicas for program in self.plan.programs}
         self._deployment: Deployment = deploy(optimize(self._program, replicas, where.unroll), where)
         self._exchange = Exchange(address, token)
