@@ -1,7 +1,7 @@
 """MAPPO learns a team's known values, ignores agents that dropped out, and does not care how a team is split."""
 
 import dataclasses
-import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,9 +12,10 @@ from fragmenta import MAPPO, Environment
 from fragmenta.algorithms.actor_critic import Learner
 from fragmenta.algorithms.mappo import State
 from fragmenta.envs.probes import ProbeTeam
-from helpers import assert_same, plain
+from fragmenta.training.evaluation import evaluate
+from helpers import assert_same, initial_state, plain
 
-PROBE = MAPPO(num_envs=16, horizon=16, epochs=4, minibatches=2, hidden=(32,), gamma=0.9, total_steps=60_000)
+PROBE = MAPPO(num_envs=16, horizon=16, epochs=4, minibatches=2, hidden=(32,), gamma=0.9, total_steps=25_600)
 # Six steps end in the middle of an episode of four, so that it matters who takes part in the step after.
 SMALL = MAPPO(num_envs=4, horizon=6, epochs=2, minibatches=2, hidden=(16,), total_steps=2 * 24)
 SEPARATE = pytest.param(False, marks=pytest.mark.full, id="separate")
@@ -26,17 +27,25 @@ def test_learns_the_known_value(shared: bool) -> None:
     algorithm, env = dataclasses.replace(PROBE, shared=shared), ProbeTeam()
     result = fragmenta.train(algorithm, env)
     assert result.summary["return_mean"] > 0.98 * 2.5, "1, 2, 3 and 4 steps, a reward of 1 each"
+    assert evaluate(algorithm, env, result.params, 20).mean == 2.5
     signs = jnp.asarray([1.0, -1.0, -1.0, 1.0])
+
+    @jax.jit
+    def judged(params: Any, observation: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Per agent: the value, and the chance of the right action."""
+        value = algorithm._value(params, observation, observation.reshape(1, -1))
+        chosen = algorithm._policy(env, params["policy"], observation)
+        return value[0], jnp.exp(chosen.log_prob((signs > 0)[None].astype(int)))[0]
+
     for time in range(4):
         left = jnp.arange(4) + 1 - time
         alive = left > 0
         observation = jnp.where(alive[:, None], jnp.stack([signs, left / 4], axis=-1), 0.0)[None]
-        value = algorithm._value(result.params, observation, observation.reshape(1, -1))[0]
-        right = algorithm._policy(env, result.params["policy"], observation).log_prob((signs > 0)[None].astype(int))[0]
+        value, right = judged(result.params, observation)
         for agent in range(time, 4):
             expected = (1 - 0.9 ** int(left[agent])) / (1 - 0.9)
             assert float(value[agent]) == pytest.approx(expected, abs=0.1), f"agent {agent} at time {time}"
-            assert math.exp(float(right[agent])) > 0.95
+            assert float(right[agent]) > 0.95
 
 
 @SHARED
@@ -87,12 +96,13 @@ def test_learning_split_along_agents_is_the_same(shared: bool) -> None:
 @SHARED
 def test_acting_split_along_agents_is_the_same(shared: bool) -> None:
     algorithm, env = dataclasses.replace(SMALL, shared=shared), ProbeTeam()
-    state = algorithm.init(env, jax.random.key(0))
+    state = initial_state(algorithm, env)
     world, policy = state.world, state.learner.params["policy"]
-    whole = algorithm.act(env, policy, world.observation, world.alive, state.keys, state.agent)
+    act = jax.jit(lambda *seen: algorithm.act(env, *seen))
+    whole = act(policy, world.observation, world.alive, state.keys, state.agent)
     for some in (slice(0, 1), slice(1, 4)):
         own = policy if shared else jax.tree.map(lambda x, some=some: x[some], policy)
-        part = algorithm.act(env, own, world.observation[:, some], world.alive[:, some], state.keys, state.agent[some])
+        part = act(own, world.observation[:, some], world.alive[:, some], state.keys, state.agent[some])
         assert_same([x[:, some] for x in whole], list(part), 1e-5)
 
 

@@ -1,5 +1,7 @@
 """The command line, as a user meets it."""
 
+import contextlib
+import io
 import json
 import os
 import subprocess
@@ -73,10 +75,17 @@ def test_a_run_directory_that_exists_is_kept(capsys: pytest.CaptureFixture[str],
     assert (tmp_path / "results.txt").read_text() == "years of work"
 
 
-def test_json_prints_the_summary_and_nothing_else(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    directory = tmp_path / "run"
-    assert main([*QUICK, "--json", "--seed", "3", "--run-dir", str(directory)]) == 0
-    summary = json.loads(capsys.readouterr().out)
+@pytest.fixture(scope="module")
+def fused(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A run directory, and what was printed."""
+    directory, printed = tmp_path_factory.mktemp("fused") / "run", io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        assert main([*QUICK, "--json", "--seed", "3", "--run-dir", str(directory)]) == 0
+    return directory, printed.getvalue()
+
+
+def test_json_prints_the_summary_and_nothing_else(fused: tuple[Path, str]) -> None:
+    directory, summary = fused[0], json.loads(fused[1])
     assert {
         "algorithm", "env", "policy", "engine", "replicas", "seed", "total_steps", "iterations", "steps_per_second",
         "compile_seconds", "wall_seconds", "return_mean", "params_sha256",
@@ -94,10 +103,11 @@ def test_json_prints_the_summary_and_nothing_else(capsys: pytest.CaptureFixture[
     assert "policy.params.kernel_0" in arrays
 
 
-def test_progress_and_the_same_result_under_another_policy(capsys: Any, tmp_path: Path) -> None:
-    fingerprints = []
-    for policy in ("fused", "gpu_only", "single_learner_fine"):
-        assert main([*QUICK, "--policy", policy, "--no-merge", "--run-dir", str(tmp_path / policy)]) == 0
+def test_progress_and_the_same_result_under_another_policy(capsys: Any, tmp_path: Path, fused: Any) -> None:
+    fingerprints = [json.loads(fused[1])["params_sha256"]]
+    for policy in ("gpu_only", "single_learner_fine"):
+        flags = ["--policy", policy, "--seed", "3", "--no-merge", "--run-dir", str(tmp_path / policy)]
+        assert main([*QUICK, *flags]) == 0
         text = capsys.readouterr().out
         assert "compiled in" in text
         assert "steps/s" in text
@@ -106,25 +116,12 @@ def test_progress_and_the_same_result_under_another_policy(capsys: Any, tmp_path
     assert len(set(fingerprints)) == 1
 
 
-def test_a_policy_of_ones_own(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(
-        "from fragmenta import Fragment\n"
-        "def solo(stages, cluster):\n"
-        "    return [Fragment('solo', stages, cluster.devices[:1])]\n"
-    )
-    command = [sys.executable, "-m", "fragmenta.cli.main", *QUICK, "--policy", "mine:solo", "--json"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["policy"] == "mine:solo"
-
-
-def test_the_users_own_error_keeps_its_traceback(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text("def broken(stages, cluster):\n    return stages[99]\n")
-    command = [sys.executable, "-m", "fragmenta.cli.main", *QUICK, "--policy", "mine:broken"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
-    assert done.returncode not in (0, 2)
-    assert "mine.py" in done.stderr
-    assert "IndexError" in done.stderr
+def test_the_users_own_error_keeps_its_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_broken.py").write_text("def broken(stages, cluster):\n    return stages[99]\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(IndexError) as raised:
+        main([*QUICK, "--policy", "my_broken:broken"])
+    assert raised.traceback[-1].path.name == "my_broken.py"
 
 
 def test_graph_policies_doctor_and_help(capsys: pytest.CaptureFixture[str]) -> None:
@@ -137,10 +134,9 @@ def test_graph_policies_doctor_and_help(capsys: pytest.CaptureFixture[str]) -> N
     assert all(f"\n{name}" in listed for name in POLICIES)
     assert "learner -> actor: Broadcast: 36.9 KB" in listed
     assert "among learner: AllReduce (mean), x16: 1.2 MB" in listed
-    assert main(["policies", "--num-envs", "64"]) == 0
-    assert "PPO on CartPole-v1, 64 environments" in capsys.readouterr().out
-    assert main(["policies", "impala", "CartPole-v1", "--replicas", "4", "--horizon", "8"]) == 0
+    assert main(["policies", "impala", "CartPole-v1", "--replicas", "4", "--horizon", "8", "--num-envs", "64"]) == 0
     listed = capsys.readouterr().out
+    assert "IMPALA on CartPole-v1, 64 environments" in listed
     assert "- actor x4: act, step" in listed
     assert "actor -> learner: Gather, any" in listed
     assert main(["doctor"]) == 0
@@ -163,17 +159,23 @@ def test_svg_needs_graphviz_or_says_so(capsys: pytest.CaptureFixture[str], monke
     assert "install graphviz" in mistake(capsys, "graph", "ppo", "CartPole-v1", "--format", "svg")
 
 
-def test_cpu_devices_are_made_before_jax_starts(tmp_path: Path) -> None:
+def test_a_policy_of_ones_own_and_cpu_devices_that_are_made_before_jax_starts(tmp_path: Path) -> None:
     """In a process of its own, because this one's devices are made already."""
+    (tmp_path / "mine.py").write_text(
+        "from fragmenta import Fragment\n"
+        "def learners(stages, cluster):\n"
+        "    return [Fragment('mine', stages, cluster.one_each(cluster.replicas), cluster.replicas, 'envs')]\n"
+    )
     environment = {key: value for key, value in os.environ.items() if key != "XLA_FLAGS"}
-    command = [sys.executable, "-m", "fragmenta.cli.main", *QUICK, "--policy", "multi_learner", "--replicas", "2"]
+    command = [sys.executable, "-m", "fragmenta.cli.main", *QUICK, "--policy", "mine:learners", "--replicas", "2"]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 2
     assert done.stderr == (
         "fragmenta: 2 replicas need a device each, but there are 1 (cpu:0): "
         "use --replicas 1, or on a CPU --cpu-devices 2\n"
     )
-    command += ["--cpu-devices", "2"]
+    command += ["--cpu-devices", "2", "--json"]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    assert "2 (one program)" in done.stdout
+    summary = json.loads(done.stdout)
+    assert (summary["policy"], summary["replicas"]) == ("mine:learners", 2)

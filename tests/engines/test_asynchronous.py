@@ -129,7 +129,9 @@ def learner_behind(stages: tuple[str, ...], cluster: Cluster) -> list[Fragment]:
     ]
 
 
-@pytest.mark.parametrize(("policy", "done"), [("single_learner_coarse", 1), (learner_behind, 3)])
+@pytest.mark.parametrize(
+    ("policy", "done"), [(learner_behind, 3), pytest.param("single_learner_coarse", 1, marks=pytest.mark.full)]
+)
 def test_another_engine_goes_on_with_what_was_on_its_way(policy: Any, done: int) -> None:
     """Whole values, parts that are gathered and sums that are reduced."""
     algorithm, env = PPO(num_envs=4, horizon=4, hidden=(8,), normalize_rewards=True), make("CartPole-v1")

@@ -21,13 +21,19 @@ SHARED_MEMORY = Path("/dev/shm")
 
 
 class Started:
-    """A run with environments in processes, some iterations after its start."""
+    """A run with environments in processes."""
 
     def __init__(self, run_dir: Path, *flags: str) -> None:
         self.run_dir, self._named = run_dir, set(SHARED_MEMORY.glob("*"))
         command = [*TRAIN, *PROCESSES, *TINY, *LONG, *flags, "--run-dir", str(run_dir)]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        self._wait(lambda: len(self.records()) >= 3)
+
+    def __enter__(self) -> "Started":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()  # where the test has failed before it ended
+        self.process.communicate()
 
     def records(self) -> list[dict]:
         """Those of all whole lines."""
@@ -38,11 +44,16 @@ class Started:
     def checkpoints(self) -> list[Path]:
         return sorted((self.run_dir / "checkpoints").glob("0*"))
 
-    def wait_for_checkpoints(self, count: int) -> None:
-        self._wait(lambda: len(self.checkpoints()) >= count)
+    def wait_until(self, done: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 120
+        while not done():
+            assert self.process.poll() is None, self.process.communicate()
+            assert time.monotonic() < deadline, "it does not come to train"
+            time.sleep(0.02)
 
     def end(self, *signals: signal.Signals) -> tuple[int, str]:
-        """Exit code and what was said; afterwards nothing of it is left."""
+        """Exit code and what was said, once it has trained a little; afterwards nothing of it is left."""
+        self.wait_until(lambda: len(self.records()) >= 3)
         children = psutil.Process(self.process.pid).children(recursive=True)
         assert children
         for number in signals:
@@ -52,13 +63,6 @@ class Started:
         assert not left
         assert set(SHARED_MEMORY.glob("*")) <= self._named
         return self.process.returncode, said
-
-    def _wait(self, done: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 120
-        while not done():
-            assert self.process.poll() is None, self.process.communicate()
-            assert time.monotonic() < deadline, "it does not come to train"
-            time.sleep(0.02)
 
 
 def go_on(run: Started, capsys: pytest.CaptureFixture[str]) -> dict:
@@ -74,8 +78,8 @@ def go_on(run: Started, capsys: pytest.CaptureFixture[str]) -> dict:
 def test_interrupted_or_preempted_it_saves_says_how_to_go_on_and_loses_nothing(
     which: signal.Signals, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = Started(tmp_path / "run")
-    exit_code, said = run.end(which)
+    with Started(tmp_path / "run") as run:
+        exit_code, said = run.end(which)
     assert exit_code == code
     (line,) = said.splitlines()
     assert line.startswith(f"fragmenta: {which.name}: saved after ")
@@ -86,7 +90,8 @@ def test_interrupted_or_preempted_it_saves_says_how_to_go_on_and_loses_nothing(
 
 
 def test_interrupted_twice_it_ends_at_once(tmp_path: Path) -> None:
-    exit_code, said = Started(tmp_path / "run").end(signal.SIGINT, signal.SIGINT)
+    with Started(tmp_path / "run") as run:
+        exit_code, said = run.end(signal.SIGINT, signal.SIGINT)
     assert exit_code == 130
     assert "Traceback" not in said
 
@@ -94,9 +99,9 @@ def test_interrupted_twice_it_ends_at_once(tmp_path: Path) -> None:
 def test_killed_it_leaves_no_process_and_goes_on_from_its_last_checkpoint(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = Started(tmp_path / "run", "--checkpoint-every", "1")
-    run.wait_for_checkpoints(2)  # the saver may be behind the iterations
-    exit_code, _ = run.end(signal.SIGKILL)
+    with Started(tmp_path / "run", "--checkpoint-every", "1") as run:
+        run.wait_until(lambda: len(run.checkpoints()) >= 2)  # the saver may be behind the iterations
+        exit_code, _ = run.end(signal.SIGKILL)
     assert exit_code == -signal.SIGKILL
     assert go_on(run, capsys)["policy"] == "single_learner_coarse"
 
@@ -119,16 +124,15 @@ def test_no_wait_or_rate_depends_on_the_clock_on_the_wall() -> None:
     assert named == ["sinks.py"], "a clock that jumps would disturb these: use time.monotonic"
 
 
-def test_a_full_disk_is_one_line(tmp_path: Path) -> None:
+def test_a_full_disk_is_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(tmp_path)]
     if subprocess.run(mount, capture_output=True).returncode:
         pytest.skip("a small disk can be made by root only")
     try:
         flags = ["CartPole-v1", *TINY, *LONG, "--checkpoint-every", "2", "--run-dir", str(tmp_path / "run")]
-        done = subprocess.run([*TRAIN, *flags], capture_output=True, text=True, timeout=120)
+        assert main(["train", "ppo", *flags]) == 1
     finally:
         subprocess.run(["umount", str(tmp_path)], check=True)
-    assert done.returncode == 1
-    (line,) = done.stderr.splitlines()
+    (line,) = capfd.readouterr().err.splitlines()
     assert line.startswith("fragmenta: cannot write ")
     assert line.endswith("No space left on device: the run has ended; free some space first")

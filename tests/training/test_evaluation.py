@@ -67,13 +67,12 @@ def test_what_was_learned_shows() -> None:
 
 @pytest.mark.parametrize("shared", [True, pytest.param(False, marks=pytest.mark.full)])
 def test_teams(shared: bool) -> None:
-    """Agent i of four takes part in i + 1 steps; always right is 2.5 on average."""
+    """Agent i of four takes part in i + 1 steps; each is worth 1 or -1, by chance nothing."""
     algorithm = MAPPO(num_envs=32, horizon=10, hidden=(32,), shared=shared)
-    trained = train(algorithm, "ProbeTeam", total_steps=25_600)
-    assert evaluate(algorithm, make("ProbeTeam"), trained.params, 20).mean == 2.5
-    drawn = evaluate(algorithm, make("ProbeTeam"), trained.params, 20, deterministic=False)
+    drawn = evaluated(algorithm, make("ProbeTeam"), episodes=100, deterministic=False)
     assert (drawn.lengths == 4).all()
-    assert drawn.mean > 1.5
+    assert set(drawn.returns) <= {i / 2 for i in range(-5, 6)}, "ten steps in all, and a return is the mean over agents"
+    assert abs(drawn.mean) < 0.5
 
 
 @pytest.mark.parametrize("env", ["CartPole-v1", "gymnasium:CartPole-v1"])
@@ -103,7 +102,8 @@ def test_the_host_gives_what_the_compiled_program_gives() -> None:
 
 
 def test_more_episodes_on_the_host_than_run_at_a_time() -> None:
-    env = make("host_envs:Counter", EnvOptions(env_args='{"ends": 3}', wrappers=("host_envs:Doubled",)))
+    options = EnvOptions(env_args='{"ends": 3}', wrappers=("host_envs:Doubled",), env_mode="serial")
+    env = make("host_envs:Counter", options)
     found = evaluated(A2C(**SMALL), env, episodes=70, deterministic=False)
     assert (found.lengths == 3).all()
     assert set(found.returns) <= {-6.0, -4.0, -2.0, 0.0, 2.0, 4.0, 6.0}
