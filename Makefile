@@ -19,9 +19,11 @@ test: lint
 full: $(READY)
 	$(BIN)/pytest -m "full or not full"
 
-# Faults in full number: a thousand writers killed while they save, random configurations, every resume.
+# Faults in full number: a thousand writers killed while they save, random configurations, every resume, processes
+# killed under every policy; and everything that processes compute against the plain program.
 chaos: $(READY)
-	CHAOS=1 $(BIN)/pytest -m "full or not full" tests/faults tests/training/test_resume.py
+	CHAOS=1 $(BIN)/pytest -m "full or not full" tests/faults tests/training/test_resume.py \
+		tests/engines/test_cluster.py tests/engines/test_cluster_faults.py
 
 lint: $(READY)
 	$(BIN)/ruff check

@@ -1,5 +1,7 @@
 """What several tests need: the plain program, and a way to run any plan and compare."""
 
+import os
+import signal
 from typing import Any
 
 import jax
@@ -8,6 +10,7 @@ import numpy as np
 from fragmenta import Algorithm, Cluster, Environment, Plan, project, trace
 from fragmenta.engines import LocalEngine
 from fragmenta.graph.check import check_graph, check_plan
+from fragmenta.training.loop import Progress
 
 
 def cpu_cluster(devices: int, replicas: int) -> Cluster:
@@ -46,6 +49,21 @@ def planned(algorithm: Algorithm, env: Environment, policy: Any, cluster: Cluste
     graph = trace(algorithm, env)
     check_graph(graph)
     return project(graph, policy, cluster, merge)
+
+
+class StopAt:
+    """Watches a run, and does what Ctrl-C does once it is so far."""
+
+    def __init__(self, iteration: int) -> None:
+        self._iteration = iteration
+
+    def planned(self, *_: Any) -> None: ...
+    def placed(self, *_: Any) -> None: ...
+    def compiled(self, seconds: float) -> None: ...
+
+    def progressed(self, progress: Progress) -> None:
+        if progress.iteration == self._iteration:
+            os.kill(os.getpid(), signal.SIGINT)
 
 
 def raw(leaf: Any) -> np.ndarray:

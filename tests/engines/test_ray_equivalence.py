@@ -6,11 +6,11 @@ from typing import Any
 import jax
 import pytest
 from ray_nodes import Nodes
-from test_equivalence import CASES, ITERATIONS, POLICIES, expected
 
 from fragmenta import Cluster, make, project, trace
 from fragmenta.engines import ENGINES, EngineOptions, Setup
 from helpers import assert_same, initial_state
+from test_equivalence import CASES, ITERATIONS, POLICIES, expected
 
 QUICK = {("ppo-cartpole", "single_learner_fine", 1)}
 """What `make test` runs."""

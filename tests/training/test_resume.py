@@ -2,10 +2,8 @@
 
 import itertools
 import json
-import os
 import random
 import re
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +14,8 @@ import pytest
 import fragmenta
 from fragmenta import Cluster, SaveOptions
 from fragmenta.training.checkpoints import CheckpointFolder
-from fragmenta.training.loop import Progress
 from fragmenta.training.stopping import NotFiniteError, StoppedError
+from helpers import StopAt
 
 TWO = ("cpu:0", "cpu:1")
 PLACEMENTS: dict[str, tuple[str, Cluster]] = {
@@ -40,22 +38,6 @@ ALGORITHMS = {
     "mappo_separate": fragmenta.MAPPO(**SMALL, epochs=1, minibatches=2, shared=False),
 }
 ITERATIONS = 8
-
-
-class StopAt:
-    """Does what Ctrl-C does, once the run is so far."""
-
-    def __init__(self, iteration: int) -> None:
-        self._iteration = iteration
-
-    def planned(self, *_: Any) -> None: ...
-    def placed(self, *_: Any) -> None: ...
-
-    def compiled(self, seconds: float) -> None: ...
-
-    def progressed(self, progress: Progress) -> None:
-        if progress.iteration == self._iteration:
-            os.kill(os.getpid(), signal.SIGINT)
 
 
 class Listener(StopAt):

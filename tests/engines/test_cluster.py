@@ -1,0 +1,77 @@
+"""Fragments in processes of their own give what the plain program gives, and what they save is anybody's."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fragmenta
+from fragmenta import PPO, Cluster, make
+from fragmenta.training.saving import SaveOptions
+from fragmenta.training.stopping import StoppedError
+from helpers import StopAt, assert_same
+from processes import apart, run_apart
+from test_equivalence import CASES, ITERATIONS, POLICIES, expected
+
+SHORT = (
+    ("ppo-cartpole", "single_learner_coarse", 2),  # gathers and broadcasts
+    ("ppo-pendulum", "single_learner_fine", 1),  # an exchange at every step
+    ("ppo-cartpole", "multi_learner", 2),  # replicas meet
+    ("ppo-cartpole", "central", 2),  # replicas meet, and talk to a server
+    ("mappo-separate", "environments", 2),  # replicas along another axis talk to replicas along the first
+)
+"""What `make test` runs: every process takes seconds to start."""
+SHORT_ON_RAY = (("ppo-cartpole", "single_learner_coarse", 1),)
+
+
+def matrix(short: tuple[tuple[str, str, int], ...]) -> list[Any]:
+    """Every algorithm under every policy with 1 and 2 replicas."""
+    return [
+        pytest.param(*each, marks=() if each in short else pytest.mark.full, id="-".join(map(str, each)))
+        for case in CASES
+        for policy in POLICIES
+        if (case, policy) != ("odd", "central")  # it has no gradient and apply to place
+        for replicas in (1, 2)
+        for each in [(case, policy, replicas)]
+    ]
+
+
+def compare(case: str, policy: str, replicas: int, engine: str) -> None:
+    algorithm, env = CASES[case][0], make(CASES[case][1])
+    state, metrics = run_apart(apart(algorithm, env, policy, replicas), engine, ITERATIONS)
+    expected_state, expected_metrics = expected(case)
+    assert_same(expected_state, state, 0 if replicas == 1 else 1e-5)
+    assert_same(expected_metrics, metrics, 0 if replicas == 1 else 1e-4, floor=0.1)
+
+
+@pytest.mark.parametrize(("case", "policy", "replicas"), matrix(SHORT))
+def test_processes_equal_the_plain_program(case: str, policy: str, replicas: int) -> None:
+    compare(case, policy, replicas, "processes")
+
+
+@pytest.mark.parametrize(("case", "policy", "replicas"), matrix(SHORT_ON_RAY))
+def test_ray_equals_the_plain_program(case: str, policy: str, replicas: int) -> None:
+    compare(case, policy, replicas, "ray")
+
+
+@pytest.mark.parametrize(
+    ("first", "then"), [("processes", "local"), pytest.param("local", "processes", marks=pytest.mark.full)]
+)
+def test_what_one_engine_saved_another_goes_on_with(first: str, then: str, tmp_path: Path) -> None:
+    algorithm = PPO(num_envs=4, horizon=8, hidden=(8,), epochs=1, minibatches=2, total_steps=10 * 32)
+    policy, cluster = "single_learner_coarse", Cluster(("cpu:0", "cpu:1", "cpu:2"), 2)
+    whole = fragmenta.train(algorithm, "CartPole-v1", policy, cluster=cluster)
+    with pytest.raises(StoppedError):
+        fragmenta.train(
+            algorithm,
+            "CartPole-v1",
+            policy,
+            first,
+            cluster=cluster,
+            run_dir=tmp_path / "run",
+            watcher=StopAt(4),
+            save_options=SaveOptions(1),  # one stretch per iteration, so that it stops where it is asked to
+        )
+    found = fragmenta.resume(tmp_path / "run", policy, cluster, engine=then)
+    assert len(found.metrics) == 6
+    assert_same(whole.params, found.params, 1e-5)

@@ -1,0 +1,189 @@
+"""Processes that are killed, get stuck or fail: the run goes on as if nothing had been, or ends and says why."""
+
+import dataclasses
+import json
+import os
+import random
+import re
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+import pytest
+from test_faults import Fragile
+from test_faults import apart as actors_and_learner
+
+import fragmenta
+from fragmenta import IMPALA, PPO, Cluster, ConfigError, EnvOptions, make
+from fragmenta.engines import ENGINES, EngineOptions, Placed, Report, Setup
+from fragmenta.engines.errors import RemoteError
+from fragmenta_host.faults import EnvironmentFaultError
+from helpers import assert_same, initial_state, plain
+from processes import apart
+
+SMALL = PPO(num_envs=4, horizon=8, hidden=(8,), epochs=1, minibatches=2, total_steps=50_000)
+ITERATIONS = 40
+KINDS = {
+    "single_learner_coarse": ("actor[0]", "learner"),
+    "single_learner_fine": ("env[1]", "learner"),
+    "central": ("worker[1]", "server"),
+    "multi_learner": ("learner[0]", "learner[1]"),
+    "fused": ("all[1]", "all[0]"),
+}
+"""Fragments that are killed, by policy."""
+KILLS = 4 if os.environ.get("CHAOS") else 2
+"""For each of the five policies."""
+WATCHDOG = 4.0
+
+
+class Run:
+    """An engine at work, and where its processes are right now."""
+
+    def __init__(self, setup: Setup) -> None:
+        self.pids: dict[str, int] = {}
+        self.placed_at: dict[str, float] = {}
+        self.setup = dataclasses.replace(setup, placed=self._placed)
+
+    def _placed(self, workers: Sequence[Placed]) -> None:
+        for worker in workers:
+            self.pids[worker.worker] = worker.pid
+            self.placed_at[worker.worker] = time.monotonic()
+
+    def send(self, worker: str, number: signal.Signals) -> None:
+        os.kill(self.pids[worker], number)
+
+    def reports(self, iterations: int) -> Iterator[Report]:
+        """Of all iterations; afterwards `state` is the last one."""
+        with ENGINES["processes"](self.setup) as engine:
+            leaves, structure = jax.tree.flatten(initial_state(self.setup.algorithm, engine.env))
+            engine.begin(leaves)
+            yield from engine.run(iterations)
+            engine.finish()
+            self.state = jax.tree.unflatten(structure, engine.state())
+
+
+def undisturbed() -> Any:
+    return plain(SMALL, make("CartPole-v1"), ITERATIONS)[0]
+
+
+def started(policy: str, restarts: int = KILLS, watchdog: float = 15.0) -> Run:
+    return Run(apart(SMALL, make("CartPole-v1"), policy, 2, EngineOptions(restarts=restarts, watchdog=watchdog)))
+
+
+@pytest.mark.parametrize(
+    "policy", [pytest.param(name, marks=() if name == "central" else pytest.mark.full) for name in KINDS]
+)
+def test_whoever_is_killed_the_result_is_the_same(policy: str, capfd: pytest.CaptureFixture[str]) -> None:
+    run = started(policy)
+    moments = sorted(random.sample(range(ITERATIONS), KILLS))
+    seen = []
+    for report in run.reports(ITERATIONS):
+        if report.iteration in moments:
+            run.send(KINDS[policy][moments.index(report.iteration) % 2], signal.SIGKILL)
+        seen.append(report.iteration)
+    assert seen == list(range(ITERATIONS)), f"every iteration is reported once; killed after {moments}"
+    assert_same(undisturbed(), run.state, 1e-5)
+    said = capfd.readouterr().err
+    lost = [line for line in said.splitlines() if line.startswith("fragmenta: ")]
+    assert len(lost) == KILLS, said
+    for line in lost:
+        assert re.search(r"died by SIGKILL; replaced \(\d of \d+\), to go on after \d+ iterations", line), line
+
+
+def test_one_that_is_stuck_is_named_with_what_it_did_and_replaced(capfd: pytest.CaptureFixture[str]) -> None:
+    run = started("single_learner_coarse", watchdog=WATCHDOG)
+    for report in run.reports(ITERATIONS):
+        if report.iteration == 20:
+            run.send("actor[1]", signal.SIGSTOP)
+    assert_same(undisturbed(), run.state, 1e-5)
+    lines = [line for line in capfd.readouterr().err.splitlines() if line.startswith("fragmenta: ")]
+    assert len(lines) == 1, lines
+    found = re.match(
+        r"fragmenta: actor\[1\] has given no sign of life for (\d+) s; it last said that it "
+        r"(computes|waits for|hands) .*; replaced \(1 of 2\), to go on after \d+ iterations",
+        lines[0],
+    )
+    assert found, lines
+    assert int(found[1]) <= WATCHDOG + 2
+
+
+def test_without_a_budget_the_loss_ends_the_run(capfd: pytest.CaptureFixture[str]) -> None:
+    run = started("single_learner_coarse", restarts=0)
+
+    def lose_the_learner() -> None:
+        for report in run.reports(100_000):
+            if report.iteration == 5:
+                run.send("learner", signal.SIGKILL)
+
+    with pytest.raises(RemoteError, match=r"^learner died by SIGKILL$"):
+        lose_the_learner()
+    assert not [pid for pid in run.pids.values() if os.path.exists(f"/proc/{pid}")]
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_an_error_in_a_process_is_raised_with_its_own_traceback_once_the_budget_is_spent(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(RemoteError, match=r"in actor\[\d\]: .*the sensor is broken") as caught:
+        fragmenta.train(
+            Fragile(num_envs=4),
+            "CartPole-v1",
+            policy=actors_and_learner,
+            engine="processes",
+            cluster=Cluster(("cpu:0", "cpu:1", "cpu:2")),
+            total_steps=4_000,
+            engine_options=EngineOptions(restarts=1),
+        )
+    assert "BrokenSensorError" in caught.value.trace
+    assert "in read_sensor" in caught.value.trace, "the user's own line must be in the traceback"
+    said = capfd.readouterr().err
+    assert said.count("in read_sensor") >= 1, "the first time it is shown, and replaced"
+    assert len(re.findall(r"^fragmenta: actor\[\d\]: .*; replaced \(1 of 1\)", said, re.MULTILINE)) == 1, said
+
+
+@pytest.mark.parametrize("how", ["raise", pytest.param("reset", marks=pytest.mark.full)])
+def test_an_environment_that_fails_ends_the_run_with_its_own_line(how: str, capfd: pytest.CaptureFixture[str]) -> None:
+    line = {"raise": r"step 5: step raised ValueError: the motor is stuck", "reset": r"step 0: reset raised .*reset"}
+    with pytest.raises(EnvironmentFaultError, match=rf"^environment \d of faulty_envs:Steady, {line[how]}") as caught:
+        fragmenta.train(
+            dataclasses.replace(SMALL, num_envs=2),
+            "faulty_envs:Steady",
+            policy="single_learner_coarse",
+            engine="processes",
+            cluster=Cluster(("cpu:0", "cpu:1"), 2),
+            env_options=EnvOptions(env_args=json.dumps({"how": how})),
+        )
+    assert "\n" not in str(caught.value)
+    assert "in _raise" in caught.value.trace or how == "reset"
+    assert "fragmenta/engines" not in caught.value.trace, "the traceback is the environment's, not ours"
+    assert "replaced" not in capfd.readouterr().err, "environments have a budget of their own"
+
+
+def test_a_mistake_that_only_another_process_sees_is_one_line() -> None:
+    with pytest.raises(ConfigError, match=r"^cannot load policy 'only_here:policy': there is no such module") as caught:
+        fragmenta.train(SMALL, "CartPole-v1", policy="only_here:policy", engine="processes")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", pytest.param("gymnasium:CartPole-v1", marks=pytest.mark.full)])
+def test_an_actor_nobody_waits_for_is_replaced_while_training_goes_on(env: str) -> None:
+    run = Run(apart(IMPALA(num_envs=4, horizon=8, hidden=(8,)), make(env), "single_learner_async", 2, EngineOptions()))
+    killed = back = 0.0
+    found: list[tuple[float, str | None]] = []
+    for report in run.reports(1_000_000):
+        now = time.monotonic()
+        found.append((now, report.source))
+        if not killed and {source for _, source in found} == {"actor[0]", "actor[1]"}:
+            killed = now
+            run.send("actor[0]", signal.SIGKILL)
+        replaced = run.placed_at["actor[0]"]
+        if killed and replaced > killed and now > replaced and report.source == "actor[0]":
+            back = now
+            break
+        assert now < (killed or now) + 90, "the new one does not deliver"
+    assert back
+    meanwhile = [at for at, source in found if source == "actor[1]" and killed < at < replaced]
+    assert meanwhile
+    assert meanwhile[-1] > replaced - 1, "training waited for the new one"

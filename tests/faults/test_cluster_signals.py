@@ -1,0 +1,90 @@
+"""A run with processes of its own that is interrupted or killed, or loses one: what it says, leaves and listens on."""
+
+import ipaddress
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from long_runs import go_on, start, wait_for_iterations
+
+TINY = ["--num-envs", "4", "--horizon", "8", "--hidden", "8", "--epochs", "1", "--minibatches", "2"]
+PROCESSES = ["CartPole-v1", *TINY, "--engine", "processes", "--replicas", "2", "--cpu-devices", "3"]
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    return tmp_path / "run"
+
+
+@pytest.fixture
+def begin(run_dir: Path) -> Iterator:
+    """Starts a run and waits until it trains; ends it, whatever the test does."""
+    started: list[subprocess.Popen[str]] = []
+
+    def run(*flags: str) -> tuple[subprocess.Popen[str], list[psutil.Process]]:
+        started.append(start(*flags, run_dir=run_dir))
+        wait_for_iterations(started[0], run_dir)
+        while "--checkpoint-every" in flags and not list((run_dir / "checkpoints").glob("0*")):
+            assert started[0].poll() is None, started[0].communicate()
+            time.sleep(0.05)
+        return started[0], psutil.Process(started[0].pid).children(recursive=True)
+
+    yield run
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def listening(processes: list[psutil.Process]) -> list[str]:
+    """The addresses that these listen on, as in /proc/net/tcp and tcp6."""
+    connections = [c for process in processes for c in process.net_connections("tcp") if c.status == "LISTEN"]
+    return [c.laddr.ip.removeprefix("::ffff:") for c in connections]
+
+
+def test_a_local_run_listens_nowhere(begin) -> None:
+    process, children = begin("gymnasium:CartPole-v1", *TINY, "--env-mode", "processes", "--env-workers", "2")
+    assert children, "environments have processes of their own, which need no socket either"
+    assert listening([psutil.Process(process.pid), *children]) == []
+
+
+def test_processes_listen_on_loopback_only_and_ctrl_c_saves_and_leaves_none(begin, run_dir: Path) -> None:
+    process, members = begin(*PROCESSES, "--policy", "multi_learner")
+    assert len(members) == 2
+    heard_on = [listening([each]) for each in (psutil.Process(process.pid), *members)]
+    assert all(heard_on), "the coordinator listens for its processes, and they for each other's sums"
+    assert all(ipaddress.ip_address(ip).is_loopback for ips in heard_on for ip in ips), heard_on
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=15)
+    assert process.returncode == 130
+    assert not psutil.wait_procs(members, 5)[1]
+    (line,) = said.splitlines()
+    assert re.match(r"fragmenta: SIGINT: saved after [\d,]+ of .* steps; go on with: fragmenta resume", line), said
+    assert list((run_dir / "checkpoints").iterdir())
+
+
+@pytest.mark.parametrize("policy", ["single_learner_coarse", pytest.param("central", marks=pytest.mark.full)])
+def test_a_killed_coordinator_leaves_no_process_and_the_run_can_be_resumed(policy: str, begin, run_dir: Path) -> None:
+    process, members = begin(*PROCESSES, "--policy", policy, "--checkpoint-every", "1")
+    assert len(members) == 3
+    members[0].send_signal(signal.SIGSTOP)  # even one that is stuck must go
+    process.kill()
+    process.communicate(timeout=10)
+    assert not psutil.wait_procs(members, 5)[1]
+    summary = go_on(run_dir)
+    assert (summary["policy"], summary["engine"]) == (policy, "processes")
+
+
+def test_a_loss_beyond_the_budget_is_one_line(begin) -> None:
+    process, members = begin(*PROCESSES, "--policy", "single_learner_coarse", "--restarts", "0")
+    members[1].kill()
+    _, said = process.communicate(timeout=15)
+    assert process.returncode == 1
+    assert not psutil.wait_procs(members, 5)[1]
+    (line,) = said.splitlines()
+    assert re.match(r"fragmenta: (actor\[\d\]|learner) died by SIGKILL", line), said
