@@ -60,7 +60,7 @@ def test_processes_listen_on_loopback_only_and_ctrl_c_saves_and_leaves_none(begi
     assert all(heard_on), "the coordinator listens for its processes, and they for each other's sums"
     assert all(ipaddress.ip_address(ip).is_loopback for ips in heard_on for ip in ips), heard_on
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=15)
+    _, said = process.communicate(timeout=30)
     assert process.returncode == 130
     assert not psutil.wait_procs(members, 5)[1]
     (line,) = said.splitlines()
@@ -83,7 +83,7 @@ def test_a_killed_coordinator_leaves_no_process_and_the_run_can_be_resumed(polic
 def test_a_loss_beyond_the_budget_is_one_line(begin) -> None:
     process, members = begin(*PROCESSES, "--policy", "single_learner_coarse", "--restarts", "0")
     members[1].kill()
-    _, said = process.communicate(timeout=15)
+    _, said = process.communicate(timeout=30)
     assert process.returncode == 1
     assert not psutil.wait_procs(members, 5)[1]
     (line,) = said.splitlines()
