@@ -19,11 +19,12 @@ test: lint
 full: $(READY)
 	$(BIN)/pytest -m "full or not full"
 
-# Faults in full number: a thousand writers killed while they save, random configurations, every resume, processes
-# killed under every policy; and everything that processes compute against the plain program.
+# Faults in full number: a thousand writers killed while they save, random configurations, every resume; processes of every
+# policy killed, on this machine and on a Ray cluster, whose nodes and links are lost; all that they compute against the
+# plain program.
 chaos: $(READY)
 	CHAOS=1 $(BIN)/pytest -m "full or not full" tests/faults tests/training/test_resume.py \
-		tests/engines/test_cluster.py tests/engines/test_cluster_faults.py
+		tests/engines/test_cluster*.py tests/engines/test_ray_*.py
 
 lint: $(READY)
 	$(BIN)/ruff check

@@ -26,9 +26,14 @@ class Network:
     def __exit__(self, *_: Any) -> None:
         self.close()
 
+    def space(self, i: int) -> str:
+        """The name of namespace `i`."""
+        return f"{self._mark}n{i}"
+
     def inside(self, i: int) -> list[str]:
-        """What to put before a command that is to run in namespace `i`."""
-        return ["ip", "netns", "exec", self._space(i)]
+        """What to put before a command that is to run in namespace `i`, under a host name of its own."""
+        named = f'hostname machine-{i} && exec "$@"'
+        return ["ip", "netns", "exec", self.space(i), "unshare", "--uts", "sh", "-c", named, "sh"]
 
     def cut(self, i: int) -> None:
         """Cut the link of namespace `i` to all others."""
@@ -41,27 +46,24 @@ class Network:
     def close(self) -> None:
         """End all processes in the namespaces, and remove them."""
         for i in range(self._count):
-            found = subprocess.run(["ip", "netns", "pids", self._space(i)], capture_output=True, text=True).stdout
+            found = subprocess.run(["ip", "netns", "pids", self.space(i)], capture_output=True, text=True).stdout
             for pid in found.split():
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(int(pid), signal.SIGKILL)
-            subprocess.run(["ip", "netns", "del", self._space(i)], capture_output=True)  # and its link with it
+            subprocess.run(["ip", "netns", "del", self.space(i)], capture_output=True)  # and its link with it
         subprocess.run(["ip", "link", "del", f"{self._mark}br"], capture_output=True)
 
     def _make(self) -> None:
         _ip("link", "add", f"{self._mark}br", "type", "bridge")
         _ip("link", "set", f"{self._mark}br", "up")
         for i, address in enumerate(self.addresses):
-            outside, inside, space = self._outside(i), f"{self._mark}i{i}", self._space(i)
+            outside, inside, space = self._outside(i), f"{self._mark}i{i}", self.space(i)
             _ip("netns", "add", space)
             _ip("link", "add", outside, "type", "veth", "peer", "name", inside, "netns", space)
             _ip("link", "set", outside, "master", f"{self._mark}br", "up")
             _ip("-n", space, "addr", "add", f"{address}/24", "dev", inside)
             _ip("-n", space, "link", "set", inside, "up")
             _ip("-n", space, "link", "set", "lo", "up")
-
-    def _space(self, i: int) -> str:
-        return f"{self._mark}n{i}"
 
     def _outside(self, i: int) -> str:
         return f"{self._mark}o{i}"

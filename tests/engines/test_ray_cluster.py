@@ -134,16 +134,16 @@ def test_a_stopped_fragment_is_named_by_the_watchdog_and_replaced(
     nodes: Nodes, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def stop(workers: dict[str, Placed]) -> None:
-        os.kill(workers["environments[1]"].pid, signal.SIGSTOP)
+        os.kill(workers["env[1]"].pid, signal.SIGSTOP)
 
     saboteur = Saboteur(stop, ITERATIONS // 4)
     assert run(nodes, "single_learner_fine", saboteur, watchdog=WATCHDOG)["replaced"] == 1
     said = capfd.readouterr().err
-    named = r"fragmenta: environments\[1\] has given no sign of life for (\d+) s; it last said that it .*; replaced"
+    named = r"fragmenta: env\[1\] has given no sign of life for (\d+) s; it last said that it .*; replaced"
     found = re.search(named, said)
     assert found, said
     assert WATCHDOG - 1 <= int(found[1]) <= WATCHDOG + 3
-    assert [worker.worker for worker in saboteur.replaced] == ["environments[1]"]
+    assert [worker.worker for worker in saboteur.replaced] == ["env[1]"]
 
 
 def eventually(what: Callable[[], Any], seconds: float) -> Any:
@@ -172,11 +172,12 @@ def test_nothing_of_a_killed_command_is_left_on_the_cluster_and_it_can_be_resume
     fragments = [int(pid) for pid in re.findall(r"^(?:actor|learner).*, process (\d+)$", said.read_text(), re.M)]
     assert len(fragments) == 3
     eventually(lambda: not any(lives(pid) for pid in fragments), 5)
-    print(f"the last fragment was gone after {time.monotonic() - killed:.1f} s")
+    seconds = time.monotonic() - killed
     records = (run_dir / "metrics.jsonl").read_text().splitlines()
     steps = json.loads(records[-2])["steps"] + 640
     assert main(["resume", str(run_dir), "--engine", "local", "--total-steps", str(steps), "--json"]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["total_steps"] >= steps
+    print(f"the last fragment was gone after {seconds:.1f} s")
 
 
 def lives(pid: int) -> bool:

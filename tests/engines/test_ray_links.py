@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import secrets
 import subprocess
 import sys
@@ -24,8 +25,9 @@ pytestmark = [
 
 ITERATIONS = 1_000
 TINY = PPO(num_envs=4, horizon=8, hidden=(8,), epochs=1, minibatches=2, total_steps=ITERATIONS * 32)
-FLAGS = f"--num-envs 4 --horizon 8 --hidden 8 --epochs 1 --minibatches 2 --total-steps {ITERATIONS * 32}"
-CHECKS = {"period_ms": "1000", "timeout_ms": "2000", "failure_threshold": "3", "initial_delay_ms": "0"}
+FLAGS = "--num-envs 4 --horizon 8 --hidden 8 --epochs 1 --minibatches 2"
+RAY_START = ("-m", "ray.scripts.scripts", "start")
+CHECKS = {"period_ms": "1000", "timeout_ms": "2000", "failure_threshold": "3"}
 """How the guide lets Ray notice a cut link after 8 s, and outlive one of five."""
 
 
@@ -44,18 +46,24 @@ class Machines:
         self._network, self._settings, self._logs = network, settings(), logs
         self._started: list[subprocess.Popen[bytes]] = []
         self.address = f"{network.addresses[0]}:6379"
-        self._start(0, "ray.scripts.scripts", "start", "--head", "--include-dashboard=false", *self._node(0))
+        self.folder = logs / "folder"
+        self._start(0, *RAY_START, "--head", "--include-dashboard=false", *self._node(0))
         eventually(lambda: "Ray runtime started" in (logs / "0").read_text(), 60)
         for i in (1, 2):
-            self._start(i, "ray.scripts.scripts", "start", f"--address={self.address}", *self._node(i))
-        for i in (1, 2):
+            self._start(i, *RAY_START, f"--address={self.address}", *self._node(i))
             eventually(lambda i=i: "Ray runtime started" in (logs / str(i)).read_text(), 60)
 
     def train(self, policy: str, watchdog: float, run_dir: Path) -> subprocess.Popen[bytes]:
         """Start a run whose three fragments are on three nodes."""
-        flags = f"{FLAGS} --policy {policy} --replicas 2 --engine ray --address {self.address}"
-        flags += f" --placement spread --watchdog {watchdog} --run-dir {run_dir} --sinks none"
-        return self._start(0, "fragmenta.cli.main", "train", "ppo", "CartPole-v1", *flags.split(), log="train")
+        flags = f"{FLAGS} --total-steps {ITERATIONS * 32} --policy {policy} --replicas 2"
+        flags += f" --engine ray --address {self.address} --placement spread --watchdog {watchdog}"
+        flags += f" --run-dir {run_dir} --sinks none"
+        return self.run("-m", "fragmenta.cli.main", "train", "ppo", "CartPole-v1", *flags.split())
+
+    def run(self, *arguments: str) -> subprocess.Popen[bytes]:
+        """Start a Python program in a folder of its own on the first machine."""
+        self.folder.mkdir(exist_ok=True)
+        return self._start(0, *arguments, log="said", folder=self.folder)
 
     def close(self) -> None:
         """End all that was started."""
@@ -66,10 +74,11 @@ class Machines:
     def _node(self, i: int) -> list[str]:
         return [f"--node-ip-address={self._network.addresses[i]}", "--num-cpus=3", "--block"]
 
-    def _start(self, i: int, module: str, *arguments: str, log: str = "") -> subprocess.Popen[bytes]:
-        command = [*self._network.inside(i), sys.executable, "-m", module, *arguments]
+    def _start(self, i: int, *arguments: str, log: str = "", folder: Path | None = None) -> subprocess.Popen[bytes]:
+        command = [*self._network.inside(i), sys.executable, *arguments]
+        where = {"env": self._settings, "cwd": folder or self._logs}
         with open(self._logs / (log or str(i)), "wb") as out:
-            started = subprocess.Popen(command, env=self._settings, stdout=out, stderr=subprocess.STDOUT)
+            started = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, **where)
         self._started.append(started)
         return started
 
@@ -85,7 +94,7 @@ def eventually(what: Callable[[], Any], seconds: float) -> Any:
 
 def run_with_cut(policy: str, seconds: float | None, watchdog: float, folder: Path) -> tuple[dict[str, Any], str]:
     """A run during which the link of the third node is cut, for so long or for good: its summary, and what it said."""
-    metrics, log = folder / "run" / "metrics.jsonl", folder / "train"
+    metrics, log = folder / "run" / "metrics.jsonl", folder / "said"
     with Network(3) as network, contextlib.closing(Machines(network, folder)) as machines:
         run = machines.train(policy, watchdog, folder / "run")
         eventually(lambda: run.poll() is not None or (metrics.exists() and len(metrics.read_text()) > 20_000), 120)
@@ -116,3 +125,64 @@ def test_a_fragment_behind_a_link_that_stays_cut_is_replaced_elsewhere(tmp_path:
     assert summary["replaced"]
     assert "has given no sign of life for" in said
     assert summary["params_sha256"] == undisturbed("single_learner_coarse")
+
+
+SRUN = """#!/bin/bash
+while [[ $1 == --* ]]; do [[ $1 == --nodelist=* ]] && node=${1#*=}; shift; done
+[[ $1 == hostname ]] && echo "10.77.0.$((node + 1))" && exit
+exec $(sed -n "$((node + 1))p" INSIDE) "$@"
+"""
+
+
+def test_the_slurm_script_starts_a_cluster_with_a_token_and_runs_on_it(tmp_path: Path) -> None:
+    """With stand-ins for `scontrol` and `srun`, which here start a command in a namespace."""
+    (tmp_path / "scontrol").write_text("#!/bin/bash\nprintf '0\\n1\\n2\\n'\n")
+    (tmp_path / "srun").write_text(SRUN.replace("INSIDE", str(tmp_path / "inside")))
+    for name in ("scontrol", "srun"):
+        (tmp_path / name).chmod(0o755)
+    path = os.pathsep.join([str(tmp_path), str(Path(sys.executable).parent), os.environ["PATH"]])
+    job = {"SLURM_JOB_NODELIST": "0,1,2", "SLURM_JOB_ID": "7", "SLURM_CPUS_PER_TASK": "3", "PATH": path}
+    script = Path(__file__).parents[2] / "docs/cluster/slurm.sh"
+    flags = f"train ppo CartPole-v1 {FLAGS} --total-steps 320 --policy single_learner_coarse --replicas 2"
+    with Network(3) as network:
+        (tmp_path / "inside").write_text("".join(f"ip netns exec {network.space(i)}\n" for i in range(3)))
+        command = [*network.inside(0), "bash", str(script), *flags.split(), "--placement", "spread"]
+        where = {"env": settings() | job, "cwd": tmp_path}
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=200, **where)
+    assert done.returncode == 0, done.stdout
+    assert len(set(re.findall(r"node (\w{8}),", done.stdout))) == 3
+
+
+MINE = """
+from fragmenta.envs.classic import CartPole
+
+class Mine(CartPole):
+    pass
+"""
+PROGRAM = """
+import sys
+import fragmenta
+from mine import Mine
+
+class Where:
+    def planned(self, *_): ...
+    def compiled(self, *_): ...
+    def progressed(self, *_): ...
+    def placed(self, workers): print("hosts", *sorted(worker.host for worker in workers))
+
+tiny = fragmenta.PPO(num_envs=4, horizon=8, hidden=(8,), epochs=1, minibatches=2, total_steps=320)
+cluster = fragmenta.Cluster(("cpu:0", "cpu:1", "cpu:2"), 2, apart=True)
+options = fragmenta.EngineOptions(sys.argv[1], "spread")
+fragmenta.train(tiny, Mine(), "single_learner_coarse", "ray", cluster=cluster, engine_options=options, watcher=Where())
+"""
+
+
+def test_modules_beside_the_program_are_found_on_other_machines(tmp_path: Path) -> None:
+    with Network(3) as network, contextlib.closing(Machines(network, tmp_path)) as machines:
+        machines.folder.mkdir()
+        (machines.folder / "mine.py").write_text(MINE)
+        (machines.folder / "program.py").write_text(PROGRAM)
+        code = machines.run("program.py", machines.address).wait(200)
+    said = (tmp_path / "said").read_text()
+    assert code == 0, said
+    assert "hosts machine-0 machine-1 machine-2" in said

@@ -19,6 +19,8 @@ STORE_BYTES = 80 * 2**20
 ANSWERING_SECONDS = 10.0
 """How long a cluster may take to accept a connection."""
 
+QUIET: dict[str, Any] = {"configure_logging": False, "logging_level": "error", "log_to_driver": False}
+
 _NO_ANSWER = "no Ray cluster answers at {}: check the address (host:port), or run `ray start --head`"
 
 TOKEN_HELP = (
@@ -43,20 +45,15 @@ def connect(address: str | None, cpus: float = 0) -> Any:
 
     A cluster is refused before anything starts unless it asks for a token and accepts ours.
     """
-    ray = _import(own=address is None)
-    # Ray prints the logs of dead nodes to standard output, which is for scripts; `ended` says it in one line.
-    ray._private.worker.print_to_stdstream = lambda *_, **__: None
-    settings: dict[str, Any] = {"configure_logging": False, "logging_level": "error", "log_to_driver": False}
     if address is not None:
-        _check_token(address)
-        ray.init(address=address, **settings)
-        return ray
+        return _with_code(_join(address), address)
+    ray = _import(own=True)
     started = ray.init(
         address="local",  # else Ray joins another one that it finds on this machine
         num_cpus=max(1, math.ceil(cpus)),
         include_dashboard=False,
         object_store_memory=STORE_BYTES,
-        **settings,
+        **QUIET,
     )
     if started.address_info["node_ip_address"] != "127.0.0.1":
         ray.shutdown()
@@ -69,7 +66,7 @@ def connect(address: str | None, cpus: float = 0) -> Any:
 
 def slots(address: str) -> list[Slot]:
     """What the cluster at `address` has, node by node."""
-    ray = connect(address)
+    ray = _join(address)
     try:
         return nodes(ray)
     finally:
@@ -92,14 +89,43 @@ def nodes(ray: Any) -> list[Slot]:
 
 
 def code(ray: Any) -> dict[str, Any]:
-    """How processes come by the user's modules: on this machine where they are found here, elsewhere as a copy.
+    """Settings of processes on the nodes, and where they find modules if all nodes are on this machine.
 
-    What is copied is the folder that the command was run in; fragmenta itself must be installed on all machines.
+    Elsewhere they find those of the folder that the command was run in, which is copied as they join (`connect`).
     """
     settings = {name: value for name, value in os.environ.items() if name.startswith(("JAX_", "XLA_"))}
-    if any(slot.host != socket.gethostname() for slot in nodes(ray)):
-        return {"env_vars": settings, "working_dir": os.getcwd()}
-    return {"env_vars": {**settings, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}}
+    if not _elsewhere(ray):
+        settings["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)
+    return {"env_vars": settings}
+
+
+def _elsewhere(ray: Any) -> bool:
+    """Whether any node is on another machine."""
+    return any(slot.host != socket.gethostname() for slot in nodes(ray))
+
+
+def _join(address: str) -> Any:
+    ray = _import(own=False)
+    _check_token(address)
+    ray.init(address=address, **QUIET)
+    return ray
+
+
+def _with_code(ray: Any, address: str) -> Any:
+    """Ray, connected so that nodes on other machines get a copy of the folder that the command was run in."""
+    if not _elsewhere(ray):
+        return ray
+    ray.shutdown()  # it copies a folder as a job begins, never later
+    folder = {"working_dir": os.getcwd(), "excludes": ["/runs"]}
+    try:
+        ray.init(address=address, runtime_env=folder, **QUIET)
+    except (ValueError, ray.exceptions.RuntimeEnvSetupError) as error:
+        why = str(error).strip().splitlines()[-1]
+        raise ConfigError(
+            f"Ray cannot copy the folder '{os.getcwd()}' to the other machines ({why}): run this in a folder that has "
+            f"your modules and little else, or name what to leave out in its .rayignore"
+        ) from None
+    return ray
 
 
 def _import(own: bool) -> Any:
@@ -117,6 +143,8 @@ def _import(own: bool) -> Any:
         raise ConfigError("the ray engine needs Ray: pip install 'fragmenta[ray]'") from None
     if ray.is_initialized():
         raise ConfigError("this process is connected to Ray already: call ray.shutdown() first")
+    # Ray prints the logs of dead nodes to standard output, which is for scripts; `ended` says it in one line.
+    ray._private.worker.print_to_stdstream = lambda *_, **__: None
     return ray
 
 

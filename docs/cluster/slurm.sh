@@ -1,0 +1,46 @@
+#!/bin/bash
+# A Ray cluster with a token on the nodes of a SLURM job, and a run on it: sbatch slurm.sh train ppo ...
+# Submit it from the folder that has your modules, on a file system that all nodes share, with fragmenta on the PATH.
+#SBATCH --job-name=fragmenta
+#SBATCH --nodes=3
+#SBATCH --ntasks-per-node=1
+#SBATCH --cpus-per-task=8
+#SBATCH --time=04:00:00
+#SBATCH --signal=B:TERM@60
+set -euo pipefail
+
+export RAY_AUTH_MODE=token RAY_AUTH_TOKEN
+RAY_AUTH_TOKEN=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')
+export RAY_USAGE_STATS_ENABLED=0
+export RAY_health_check_period_ms=1000 RAY_health_check_timeout_ms=2000 RAY_health_check_failure_threshold=3
+
+nodes=($(scontrol show hostnames "$SLURM_JOB_NODELIST"))
+port=$((20000 + SLURM_JOB_ID % 10000))
+head_ip=$(srun --nodes=1 --ntasks=1 --nodelist="${nodes[0]}" hostname --ip-address | awk '{print $1}')
+has="--num-cpus=$SLURM_CPUS_PER_TASK --num-gpus=${SLURM_GPUS_ON_NODE:-0}"
+
+# --overlap: the run itself is a step on the first node, too.
+srun --nodes=1 --ntasks=1 --overlap --nodelist="${nodes[0]}" \
+    ray start --head --node-ip-address="$head_ip" --port=$port --include-dashboard=false $has --block &
+for tries in {1..60}; do
+    ray health-check --address="$head_ip:$port" > /dev/null 2>&1 && break
+    sleep 1
+done
+for node in "${nodes[@]:1}"; do
+    srun --nodes=1 --ntasks=1 --overlap --nodelist="$node" ray start --address="$head_ip:$port" $has --block &
+done
+for tries in {1..60}; do
+    alive=$(python -c "from fragmenta.engines.ray_access import slots; print(len(slots('$head_ip:$port')))") || true
+    [ "$alive" = "${#nodes[@]}" ] && break
+    sleep 1
+done
+
+# A minute before the time is over SLURM sends TERM to this script; passed on, the run saves and says how to go on.
+fragmenta "$@" --engine ray --address "$head_ip:$port" &
+run=$!
+trap 'kill -TERM $run' TERM
+status=0
+wait $run || status=$?
+if kill -0 $run 2> /dev/null; then wait $run || status=$?; fi
+kill $(jobs -p) 2> /dev/null || true
+exit $status
