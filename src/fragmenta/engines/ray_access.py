@@ -7,6 +7,7 @@ import secrets
 import socket
 import subprocess
 import sys
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,13 +49,16 @@ def connect(address: str | None, cpus: float = 0) -> Any:
     if address is not None:
         return _with_code(_join(address), address)
     ray = _import(own=True)
-    started = ray.init(
-        address="local",  # else Ray joins another one that it finds on this machine
-        num_cpus=max(1, math.ceil(cpus)),
-        include_dashboard=False,
-        object_store_memory=STORE_BYTES,
-        **QUIET,
-    )
+    with warnings.catch_warnings():
+        # JAX warns of forks; those of Ray become other programs at once.
+        warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
+        started = ray.init(
+            address="local",  # else Ray joins another one that it finds on this machine
+            num_cpus=max(1, math.ceil(cpus)),
+            include_dashboard=False,
+            object_store_memory=STORE_BYTES,
+            **QUIET,
+        )
     if started.address_info["node_ip_address"] != "127.0.0.1":
         ray.shutdown()
         raise ConfigError(
