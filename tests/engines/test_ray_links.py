@@ -23,10 +23,11 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="only root can make network namespaces"),
 ]
 
-ITERATIONS = 1_000
-TINY = PPO(num_envs=4, horizon=8, hidden=(8,), epochs=1, minibatches=2, total_steps=ITERATIONS * 32)
+TINY = PPO(num_envs=4, horizon=8, hidden=(8,), epochs=1, minibatches=2)
 FLAGS = "--num-envs 4 --horizon 8 --hidden 8 --epochs 1 --minibatches 2"
 RAY_START = ("-m", "ray.scripts.scripts", "start")
+STEPS = {"single_learner_coarse": 32_000, "multi_learner": 6_400}
+"""How far runs go; gradients that are summed between processes take their time."""
 CHECKS = {"period_ms": "1000", "timeout_ms": "2000", "failure_threshold": "3"}
 """How the guide lets Ray notice a cut link after 8 s, and outlive one of five."""
 
@@ -55,7 +56,7 @@ class Machines:
 
     def train(self, policy: str, watchdog: float, run_dir: Path) -> subprocess.Popen[bytes]:
         """Start a run whose three fragments are on three nodes."""
-        flags = f"{FLAGS} --total-steps {ITERATIONS * 32} --policy {policy} --replicas 2"
+        flags = f"{FLAGS} --total-steps {STEPS[policy]} --policy {policy} --replicas 2"
         flags += f" --engine ray --address {self.address} --placement spread --watchdog {watchdog}"
         flags += f" --run-dir {run_dir} --sinks none"
         return self.run("-m", "fragmenta.cli.main", "train", "ppo", "CartPole-v1", *flags.split())
@@ -76,9 +77,10 @@ class Machines:
 
     def _start(self, i: int, *arguments: str, log: str = "", folder: Path | None = None) -> subprocess.Popen[bytes]:
         command = [*self._network.inside(i), sys.executable, *arguments]
-        where = {"env": self._settings, "cwd": folder or self._logs}
         with open(self._logs / (log or str(i)), "wb") as out:
-            started = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, **where)
+            started = subprocess.Popen(
+                command, env=self._settings, cwd=folder or self._logs, stdout=out, stderr=subprocess.STDOUT
+            )
         self._started.append(started)
         return started
 
@@ -93,23 +95,26 @@ def eventually(what: Callable[[], Any], seconds: float) -> Any:
 
 
 def run_with_cut(policy: str, seconds: float | None, watchdog: float, folder: Path) -> tuple[dict[str, Any], str]:
-    """A run during which the link of the third node is cut, for so long or for good: its summary, and what it said."""
+    """A run during which the link of one fragment's node is cut, for so long or for good; summary and what it said."""
     metrics, log = folder / "run" / "metrics.jsonl", folder / "said"
     with Network(3) as network, contextlib.closing(Machines(network, folder)) as machines:
         run = machines.train(policy, watchdog, folder / "run")
-        eventually(lambda: run.poll() is not None or (metrics.exists() and len(metrics.read_text()) > 20_000), 120)
+        eventually(lambda: run.poll() is not None or (metrics.exists() and metrics.read_text().count("\n") > 20), 120)
         assert run.poll() is None, log.read_text()
-        network.cut(2)
+        cut = max(int(number) for number in re.findall("on machine-(.), node", log.read_text()))
+        assert cut > 0, "no fragment is on a node of its own"
+        network.cut(cut)
         if seconds is not None:
             time.sleep(seconds)
-            network.mend(2)
+            network.mend(cut)
         assert run.wait(200) == 0, log.read_text()
     return json.loads((folder / "run" / "summary.json").read_text()), log.read_text()
 
 
 def undisturbed(policy: str) -> str:
     cluster = Cluster(("cpu:0", "cpu:1", "cpu:2"), 2)
-    return fragmenta.train(TINY, "CartPole-v1", policy, cluster=cluster).summary["params_sha256"]
+    done = fragmenta.train(TINY, "CartPole-v1", policy, total_steps=STEPS[policy], cluster=cluster)
+    return done.summary["params_sha256"]
 
 
 @pytest.mark.parametrize("policy", ["single_learner_coarse", "multi_learner"])
@@ -147,8 +152,8 @@ def test_the_slurm_script_starts_a_cluster_with_a_token_and_runs_on_it(tmp_path:
     with Network(3) as network:
         (tmp_path / "inside").write_text("".join(f"ip netns exec {network.space(i)}\n" for i in range(3)))
         command = [*network.inside(0), "bash", str(script), *flags.split(), "--placement", "spread"]
-        where = {"env": settings() | job, "cwd": tmp_path}
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=200, **where)
+        env = settings() | job
+        done = subprocess.run(command, env=env, cwd=tmp_path, stdout=subprocess.PIPE, text=True, timeout=200)
     assert done.returncode == 0, done.stdout
     assert len(set(re.findall(r"node (\w{8}),", done.stdout))) == 3
 

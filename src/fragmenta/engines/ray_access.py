@@ -148,8 +148,9 @@ def _import(own: bool) -> Any:
     if ray.is_initialized():
         raise ConfigError("this process is connected to Ray already: call ray.shutdown() first")
     # Ray prints the logs of dead nodes to standard output, which is for scripts; `ended` says it in one line.
-    ray._private.worker.print_to_stdstream = lambda *_, **__: None
-    return ray
+    module: Any = ray
+    module._private.worker.print_to_stdstream = lambda *_, **__: None
+    return module
 
 
 @functools.cache  # asking takes seconds, and a run asks what there is before it joins
