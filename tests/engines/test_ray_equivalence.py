@@ -55,6 +55,6 @@ def test_every_policy_equals_the_plain_program(nodes: Nodes, case: str, policy: 
         state = jax.tree.unflatten(structure, engine.state())
     metrics = [{name: report[i] for i, name in enumerate(plan.graph.metric_names)} for report in reports]
     expected_state, expected_metrics = expected(case)
-    assert_same(expected_state, state, 0 if replicas == 1 else 1e-5)
+    assert_same(expected_state, state, 1e-5)
     # A loss is a small difference of large terms, so its rounding is relative to those.
-    assert_same(expected_metrics, metrics, 0 if replicas == 1 else 1e-4, floor=0.1)
+    assert_same(expected_metrics, metrics, 1e-4, floor=0.1)
