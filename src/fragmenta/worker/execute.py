@@ -13,10 +13,10 @@ from fragmenta.graph import Interface
 from fragmenta.graph.program import sent
 from fragmenta.worker.backends.launch import MOST
 from fragmenta.worker.channels.mailbox import Bundle
-from fragmenta.worker.channels.memory import Channel
 from fragmenta.worker.deploy import Deployment, Ports
 from fragmenta.worker.steps import Host, Key, Put, Rounds, Segment, Step, Take, late_takes
 from fragmenta.worker.timeline import Recorder
+from fragmenta.worker.words import doing, peer, shown
 
 SAMPLE_EVERY = 16
 """On an accelerator, wait for the results of every so many-th iteration only, to know where time goes."""
@@ -226,7 +226,7 @@ class Worker:
             try:
                 channel.send(value, self.deadline)
             except TimeoutError:
-                raise self._late(interface, f"hand it to {_peer(interface.consumer, i, channels)}") from None
+                raise self._late(interface, f"hand it to {peer(interface.consumer, i, channels)}") from None
 
     def _take(self, take: Take) -> None:
         interface = take.interface
@@ -248,7 +248,7 @@ class Worker:
             try:
                 values.append(channel.recv(self.deadline))
             except TimeoutError:
-                raise self._late(interface, f"get it from {_peer(interface.producer, i, channels)}") from None
+                raise self._late(interface, f"get it from {peer(interface.producer, i, channels)}") from None
         if take.join:
             values = take.join(*(jax.device_put(value, self.deployment.site.devices[0]) for value in values))
         return list(values)
@@ -293,21 +293,8 @@ class Worker:
 
     def doing(self) -> str:
         """In words, what this worker does right now; any thread may ask."""
-        step = self._step
-        if isinstance(step, (Put, Take)):
-            other = step.interface.consumer if isinstance(step, Put) else step.interface.producer
-            how = "hands" if isinstance(step, Put) else "waits for"
-            return f"{how} {_shown(step.interface)} {'to' if isinstance(step, Put) else 'from'} {other}"
-        return f"computes {step.label}" if isinstance(step, (Segment, Host)) else "computes"
+        return doing(self._step)
 
     def _late(self, interface: Interface, what: str) -> DeadlineError:
         late = f"could not {what} within {self.deadline:g} s (iteration {self._iteration})"
-        return DeadlineError(f"{self.name} needs {_shown(interface)} and {late}")
-
-
-def _shown(interface: Interface) -> str:
-    return f"'{interface.name}' {interface.value}" if interface.name else str(interface.value)
-
-
-def _peer(fragment: str, index: int, channels: list[Channel]) -> str:
-    return f"{fragment}[{index}]" if len(channels) > 1 else fragment
+        return DeadlineError(f"{self.name} needs {shown(interface)} and {late}")
