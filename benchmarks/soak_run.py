@@ -49,6 +49,8 @@ class Watch:
 
     def planned(self, *_: Any) -> None: ...
 
+    def placed(self, *_: Any) -> None: ...
+
     def compiled(self, seconds: float) -> None:
         self._began = time.monotonic()
         self._last = Sample(0.0, 0.0, 0, 0, 0, 0.0)

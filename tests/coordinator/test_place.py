@@ -213,9 +213,9 @@ class Loners(Algorithm):
         return {"world": world, "weights": self.learn(state["weights"], transition.reward)}, {}
 
 
-def test_replicas_along_different_axes_do_not_pair_up() -> None:
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_replicas_along_different_axes_exchange_all_with_all(replicas: int) -> None:
     algorithm, env = Loners(num_envs=4), make("ProbeTeam")
-    with pytest.raises(ConfigError, match="along 'envs' to 2 of 'agents' along 'agents'"):
-        project(trace(algorithm, env), "environments", cpu_cluster(4, 2), merge=False)
-    plan = planned(algorithm, env, "environments", cpu_cluster(4, 1), merge=False)
+    plan = planned(algorithm, env, "environments", cpu_cluster(4, replicas), merge=False)
+    assert ("AllToAll" in str(plan)) == (replicas == 2)
     assert_same(plain(algorithm, env, 3)[0], run_plan(plan, algorithm, env, 3)[0], 1e-6)

@@ -12,9 +12,6 @@ from fragmenta.engines import ENGINES, EngineOptions, Setup
 from helpers import assert_same, initial_state
 from test_equivalence import CASES, ITERATIONS, POLICIES, expected
 
-QUICK = {("ppo-cartpole", "single_learner_fine", 1)}
-"""What `make test` runs."""
-
 
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[Nodes]:
@@ -30,7 +27,7 @@ def matrix() -> list[Any]:
             case,
             policy,
             replicas,
-            marks=() if (case, policy, replicas) in QUICK else pytest.mark.full,
+            marks=pytest.mark.full,
             id=f"{case}-{policy}-{replicas}",
         )
         for case in CASES
