@@ -14,7 +14,7 @@ from fragmenta.engines.base import Placed, Setup
 from fragmenta.engines.control import Connection, FailedError, Inbox, LostError, Peer
 from fragmenta.engines.job import pickled_job
 from fragmenta.engines.launch import Launcher
-from fragmenta.engines.replica import fingerprint, names, places
+from fragmenta.engines.replica import fingerprint, hosts_environments, names, places
 from fragmenta.errors import ConfigError
 from fragmenta.worker.channels.hello import accept_hello
 from fragmenta_host.pool import cores
@@ -76,7 +76,7 @@ class Crew:
             group = next((g for g in groups if i in g), None)
             details[i] = {
                 "group": group and {**led[group[0]][0], "count": len(group), "index": group.index(i)},
-                "cores": max(1, cores() // machines.count(self.peers[i].hello["machine"])),
+                **self._cores(i, machines.count(self.peers[i].hello["machine"])),
             }
         expected = fingerprint(self._setup.plan)
         for i, (answer, _) in self.ask(details, "prepare", STARTING_SECONDS).items():
@@ -228,6 +228,12 @@ class Crew:
                 return how
             time.sleep(0.02)
         return "closed its connection"
+
+    def _cores(self, i: int, neighbours: int) -> dict[str, int | None]:
+        """How many cores a process has for its environments; if it is one, which."""
+        program, replica = self.places[i]
+        share = max(1, cores() // neighbours)
+        return {"cores": share, "core": replica if share == 1 and hosts_environments(program) else None}
 
     def _share_memory(self, a: int, b: int) -> bool:
         return self.peers[a].hello["machine"] == self.peers[b].hello["machine"]

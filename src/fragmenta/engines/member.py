@@ -43,6 +43,16 @@ def machine() -> str:
         return f"{socket.gethostname()} {os.getpid()}"
 
 
+def keep_to_core(number: int) -> None:
+    """Let this process use one core only; before JAX starts its threads.
+
+    Acting is a small program between two steps of environments. On threads that may run anywhere it waits until
+    another process' environments leave them a core, which takes longer than computing it.
+    """
+    have = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {have[number % len(have)]})
+
+
 class Member:
     """One replica's process. A thread of its own hears orders; most are carried out in the main thread, in turn."""
 
@@ -115,6 +125,8 @@ class Member:
             join(group["coordinator"], group["coordinator"], group["count"], group["index"], here)
         from fragmenta.engines.replica import Replica  # only now: nothing may be computed before the group is joined
 
+        if message["core"] is not None:
+            keep_to_core(message["core"])
         job = pickle.loads(self._job)
         self._replica = Replica(job, self._index, self._connection.address, self._token, message["cores"])
         return {"device": self._replica.device, "plan": self._replica.fingerprint}, []
