@@ -49,8 +49,9 @@ def keep_to_core(number: int) -> None:
     Acting is a small program between two steps of environments. On threads that may run anywhere it waits until
     another process' environments leave them a core, which takes longer than computing it.
     """
-    have = sorted(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, {have[number % len(have)]})
+    if hasattr(os, "sched_setaffinity"):
+        have = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {have[number % len(have)]})
 
 
 class Member:
