@@ -70,13 +70,12 @@ class Crew:
     def _prepare(self, which: list[int]) -> None:
         groups = [group for group in self.groups() if group[0] in which]
         led = self.ask({group[0]: {} for group in groups}, "lead", STARTING_SECONDS)
-        machines = [peer.hello["machine"] for peer in self.peers.values()]
         details = {}
         for i in which:
             group = next((g for g in groups if i in g), None)
             details[i] = {
                 "group": group and {**led[group[0]][0], "count": len(group), "index": group.index(i)},
-                **self._cores(i, machines.count(self.peers[i].hello["machine"])),
+                **self._cores(i),
             }
         expected = fingerprint(self._setup.plan)
         for i, (answer, _) in self.ask(details, "prepare", STARTING_SECONDS).items():
@@ -229,11 +228,14 @@ class Crew:
             time.sleep(0.02)
         return "closed its connection"
 
-    def _cores(self, i: int, neighbours: int) -> dict[str, int | None]:
-        """How many cores a process has for its environments; if it is one, which."""
+    def _cores(self, i: int) -> dict[str, int | None]:
+        """How many cores a process has for its environments, an equal share of its machine's; if it is one, which."""
         program, replica = self.places[i]
-        share = max(1, cores() // neighbours)
-        return {"cores": share, "core": replica if share == 1 and hosts_environments(program) else None}
+        if not hosts_environments(program):
+            return {"cores": 1, "core": None}
+        neighbours = [j for j, (p, _) in enumerate(self.places) if hosts_environments(p) and self._share_memory(i, j)]
+        share = max(1, cores() // len(neighbours))
+        return {"cores": share, "core": replica if share == 1 else None}
 
     def _share_memory(self, a: int, b: int) -> bool:
         return self.peers[a].hello["machine"] == self.peers[b].hello["machine"]
