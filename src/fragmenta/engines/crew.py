@@ -17,7 +17,6 @@ from fragmenta.engines.launch import Launcher
 from fragmenta.engines.replica import fingerprint, hosts_environments, names, places
 from fragmenta.errors import ConfigError
 from fragmenta.worker.channels.hello import accept_hello
-from fragmenta_host.pool import cores
 
 STARTING_SECONDS = 120.0
 """How long a process may take to start, and a fragment to compile."""
@@ -234,7 +233,7 @@ class Crew:
         if not hosts_environments(program):
             return {"cores": 1, "core": None}
         neighbours = [j for j, (p, _) in enumerate(self.places) if hosts_environments(p) and self._share_memory(i, j)]
-        share = max(1, cores() // len(neighbours))
+        share = max(1, self.peers[i].hello["cores"] // len(neighbours))
         return {"cores": share, "core": replica if share == 1 else None}
 
     def _share_memory(self, a: int, b: int) -> bool:

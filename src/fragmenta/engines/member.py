@@ -16,6 +16,7 @@ from fragmenta.engines.control import Connection
 from fragmenta.worker.channels.hello import say_hello
 from fragmenta.worker.channels.memory import ClosedError
 from fragmenta_host.faults import EnvironmentFaultError
+from fragmenta_host.pool import cores
 
 CONNECT_SECONDS = 30.0
 NODE = "FRAGMENTA_NODE"
@@ -28,8 +29,8 @@ def serve(coordinator: tuple[str, int], token: bytes, index: int, job: bytes) ->
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     say_hello(sock, token, f"member.{index}")
     connection = Connection(sock)
-    node = os.environ.get(NODE, "")
-    connection.send({"pid": os.getpid(), "host": socket.gethostname(), "node": node, "machine": machine()})
+    where = {"host": socket.gethostname(), "node": os.environ.get(NODE, ""), "machine": machine()}
+    connection.send({"pid": os.getpid(), "cores": cores(), **where})
     Member(connection, token, index, job).serve()
 
 
