@@ -17,7 +17,6 @@ SHORT = (
     ("ppo-cartpole", "single_learner_coarse", 2),  # gathers and broadcasts
     ("ppo-pendulum", "single_learner_fine", 1),  # an exchange at every step
     ("ppo-cartpole", "multi_learner", 2),  # replicas meet
-    ("mappo-separate", "environments", 2),  # replicas along another axis talk to replicas along the first
 )
 """What `make test` runs: every process takes seconds to start."""
 

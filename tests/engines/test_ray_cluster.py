@@ -89,6 +89,7 @@ def run(nodes: Nodes, policy: str, saboteur: Saboteur, watchdog: float = 60.0, r
     return result.summary
 
 
+@pytest.mark.full
 def test_fragments_on_three_nodes_end_with_the_parameters_of_one_process(nodes: Nodes) -> None:
     watcher = Saboteur(harmless)
     summary = run(nodes, "single_learner_coarse", watcher)
