@@ -96,6 +96,7 @@ def test_one_that_is_stuck_is_named_with_what_it_did_and_replaced(capfd: pytest.
     run = started("single_learner_coarse", watchdog=WATCHDOG)
     for report in run.reports(ITERATIONS):
         if report.iteration == 20:
+            time.sleep(1.5)  # what it does is asked once a second
             run.send("actor[1]", signal.SIGSTOP)
     assert_same(undisturbed(), run.state, 1e-5)
     lines = [line for line in capfd.readouterr().err.splitlines() if line.startswith("fragmenta: ")]
