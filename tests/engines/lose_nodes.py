@@ -1,19 +1,11 @@
 """Three Ray nodes on this machine, of which two die one after the other: run as a process of its own."""
 
 from ray.cluster_utils import Cluster
+from ray_nodes import QUICK, STORE
 from test_launchers import JOB, SERVE, TOKEN, Coordinator, eventually, gone
 
 from fragmenta.engines.ray import RayLauncher
 from fragmenta.engines.ray_access import slots
-
-STORE = 80 * 2**20
-QUICK = {
-    "health_check_initial_delay_ms": 0,
-    "health_check_period_ms": 500,
-    "health_check_timeout_ms": 1000,
-    "health_check_failure_threshold": 3,
-}
-"""How Ray notices a dead node in two seconds instead of fifteen."""
 
 
 def main() -> None:

@@ -16,6 +16,7 @@ QUICK = {
     "health_check_timeout_ms": 1000,
     "health_check_failure_threshold": 3,
 }
+"""How Ray notices a dead node in two seconds instead of fifteen."""
 
 
 class Nodes:

@@ -24,7 +24,6 @@ class Ends:
         self._boxes: dict[tuple[str, str], Any] = {}
         """By producer and consumer: where bundles wait in this process."""
         self._pumps: dict[str, Pump] = {}
-        self._closed = False
 
     def open(self, link: Link, shares_memory: bool) -> dict[str, Any]:
         """The receiving end of a link; its address."""
@@ -62,7 +61,6 @@ class Ends:
 
     def close(self) -> None:
         """Wake everyone, on both sides of every link."""
-        self._closed = True
         for waited in (*list(self._channels.values()), *list(self._boxes.values())):
             waited.close()
         for pump in list(self._pumps.values()):

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from fragmenta.coordinator.dispatch import Assignment, Link, connections, hold_state, links, ports_of, record
+from fragmenta.coordinator.dispatch import Assignment, connections, hold_state, links, ports_of, record
 from fragmenta.coordinator.in_flight import InFlight, split_in_flight
 from fragmenta.coordinator.plan import project
 from fragmenta.coordinator.trace import trace
@@ -20,11 +20,6 @@ from fragmenta.worker.channels.exchange import Exchange
 from fragmenta.worker.deploy import Deployment, deploy
 from fragmenta.worker.execute import Outcome, Worker
 from fragmenta.worker.optimize import optimize
-
-CAPACITY = 2
-"""Messages that a link holds before its sender waits."""
-MARGIN = 4096
-"""Bytes that a message may have beyond its arrays."""
 
 
 class Replica:
@@ -53,11 +48,11 @@ class Replica:
 
     def open(self, wanted: dict[str, bool]) -> dict[str, Any]:
         """Receiving ends of the links of these names; whether memory is shared with the sender. Their addresses."""
-        return {link.name: self._ends.open(link, wanted[link.name]) for link in self._links() if link.name in wanted}
+        return {link.name: self._ends.open(link, wanted[link.name]) for link in links(self.plan) if link.name in wanted}
 
     def connect(self, addresses: dict[str, Any]) -> None:
         """Sending ends, to these addresses."""
-        for link in self._links():
+        for link in links(self.plan):
             if link.name in addresses:
                 self._ends.connect(link, addresses[link.name], self._deadline)
 
@@ -144,9 +139,6 @@ class Replica:
     def _working(self) -> Worker:
         assert self._worker is not None, "it was given no state"
         return self._worker
-
-    def _links(self) -> list[Link]:
-        return links(self.plan)
 
     def _report(self, worker: Worker, outcome: Outcome) -> dict[str, Any]:
         share = worker.times.busy / worker.times.total if worker.times.total else 0.0
