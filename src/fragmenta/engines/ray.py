@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Queue
-from threading import Thread
+from threading import RLock, Thread
 from typing import Any, Literal
 
 from fragmenta.engines import ray_access
 from fragmenta.engines.launch import SERVE
 from fragmenta.errors import ConfigError
-from fragmenta_host.children import ENDING_SECONDS, Children, Shown
+from fragmenta_host.children import Children, Shown
 from fragmenta_host.reaper import reap_after_us
 
 PLACING_SECONDS = 60.0
@@ -21,6 +21,8 @@ NODE_GONE = "its node is gone"
 
 MOST_LINES = 10_000
 """How many lines of output wait on a node to be read."""
+LISTENING_SECONDS = 0.5
+"""How often whoever reads them looks whether all has come to an end."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,8 @@ class RayLauncher:
         self._orders: dict[int, tuple[bytes, tuple[str, int], bytes]] = {}
         self._since: dict[int, float] = {}
         self._listeners: list[Thread] = []
+        # A thread that uses Ray after its shutdown ends the whole process, so all that others may call holds this.
+        self._using, self._closed = RLock(), False
         self._ray = ray_access.connect(address, cpus=_sum(needs, "CPU"))
         self._reaper = reap_after_us() if address is None else None
         self._code = ray_access.code(self._ray)
@@ -75,12 +79,19 @@ class RayLauncher:
 
         It takes the place of the lost one while that is there, else the one that Ray moves its bundle to.
         """
-        self._orders[index] = job, coordinator, token
-        self._since[index] = time.monotonic()
-        self._order(index)
+        with self._using:
+            if self._closed:
+                raise RuntimeError("the launcher was closed")
+            self._orders[index] = job, coordinator, token
+            self._since[index] = time.monotonic()
+            self._order(index)
 
     def ended(self, index: int) -> str | None:
         """In words how process `index` ended, or None while it starts or runs."""
+        with self._using:
+            return "was ended" if self._closed else self._ended(index)
+
+    def _ended(self, index: int) -> str | None:
         in_time = time.monotonic() - self._since[index] < self._patience
         if self._known(self._ends[index]):
             how = self._outcome(index)
@@ -103,8 +114,9 @@ class RayLauncher:
 
     def kill(self, index: int) -> None:
         """End process `index` now, even if it is stopped."""
-        if index in self._actors:
-            self._actors[index].kill.remote(index)
+        with self._using:
+            if index in self._actors and not self._closed:
+                self._actors[index].kill.remote(index)
 
     def dashboard_url(self) -> str | None:
         """The address of Ray's dashboard, where the cluster runs one."""
@@ -113,13 +125,15 @@ class RayLauncher:
 
     def close(self) -> None:
         """End all processes, leave the cluster, and end Ray where it was started here."""
-        if not self._ray.is_initialized():
-            return
+        with self._using:
+            if self._closed:
+                return
+            self._closed = True
         self._show.hush()
         for actor in self._actors.values():
             self._ray.kill(actor)  # the kernel ends the process with it
         for listener in self._listeners:
-            listener.join(ENDING_SECONDS)
+            listener.join()
         self._ray.util.remove_placement_group(self._group)
         self._ray.shutdown()
         if self._reaper:
@@ -157,13 +171,18 @@ class RayLauncher:
 
     def _listen(self, index: int, actor: Any) -> None:
         """Show what the process prints, for as long as its actor is there."""
-        while True:
+        answer = actor.output.remote()
+        while not self._closed:
+            # An actor whose machine was cut off may answer late or never, even to its end.
+            if not self._ray.wait([answer], timeout=LISTENING_SECONDS)[0]:
+                continue
             try:
-                lines = self._ray.get(actor.output.remote())
+                lines = self._ray.get(answer)
             except self._ray.exceptions.RayError:
                 return
             for line in lines:
                 self._show(index, line)
+            answer = actor.output.remote()
 
     def _known(self, answer: Any) -> bool:
         return bool(self._ray.wait([answer], timeout=0, fetch_local=False)[0])
