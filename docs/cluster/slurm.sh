@@ -16,7 +16,9 @@ export RAY_health_check_period_ms=1000 RAY_health_check_timeout_ms=2000 RAY_heal
 
 nodes=($(scontrol show hostnames "$SLURM_JOB_NODELIST"))
 port=$((20000 + SLURM_JOB_ID % 10000))
-head_ip=$(srun --nodes=1 --ntasks=1 --nodelist="${nodes[0]}" hostname --ip-address | awk '{print $1}')
+# Ray's own guess is wrong on machines with several networks or none beyond the cluster.
+address_of() { srun --nodes=1 --ntasks=1 --nodelist="$1" hostname --ip-address | awk '{print $1}'; }
+head_ip=$(address_of "${nodes[0]}")
 has="--num-cpus=$SLURM_CPUS_PER_TASK --num-gpus=${SLURM_GPUS_ON_NODE:-0}"
 
 # --overlap: the run itself is a step on the first node, too.
@@ -27,7 +29,8 @@ for tries in {1..60}; do
     sleep 1
 done
 for node in "${nodes[@]:1}"; do
-    srun --nodes=1 --ntasks=1 --overlap --nodelist="$node" ray start --address="$head_ip:$port" $has --block &
+    srun --nodes=1 --ntasks=1 --overlap --nodelist="$node" \
+        ray start --address="$head_ip:$port" --node-ip-address="$(address_of "$node")" $has --block &
 done
 for tries in {1..60}; do
     alive=$(python -c "from fragmenta.engines.ray_access import slots; print(len(slots('$head_ip:$port')))") || true

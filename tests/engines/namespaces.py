@@ -50,7 +50,9 @@ class Network:
             for pid in found.split():
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(int(pid), signal.SIGKILL)
-            subprocess.run(["ip", "netns", "del", self.space(i)], capture_output=True)  # and its link with it
+            # A namespace outlives its name while a connection in it still tries to reach the other side.
+            subprocess.run(["ip", "link", "del", self._outside(i)], capture_output=True)
+            subprocess.run(["ip", "netns", "del", self.space(i)], capture_output=True)
         subprocess.run(["ip", "link", "del", f"{self._mark}br"], capture_output=True)
 
     def _make(self) -> None:
