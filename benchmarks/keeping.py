@@ -1,7 +1,7 @@
 """What keeping a run costs: checkpoints every ten iterations, TensorBoard and evaluation, against none of them.
 
-Both train the same, one right after the other, in one process, for about as long; the figure is the median of the ratios
-of such pairs. Whoever is first in one is second in the next: a machine that slows down then favours neither.
+Both train the same, one right after the other, in one process, for about as long; the figure is the median of the
+ratios of such pairs. Who is first in one is second in the next: a machine that slows down then favours neither.
 """
 
 import argparse

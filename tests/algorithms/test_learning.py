@@ -56,3 +56,9 @@ def test_cartpole_is_solved(compute: str) -> None:
 def test_value_loss_can_be_clipped_and_rate_kept() -> None:
     result = fragmenta.train(PPO(clip_value=True, anneal=False, num_envs=8), "CartPole-v1", total_steps=100_000)
     assert result.summary["return_mean"] > 100
+
+
+def test_a_run_may_be_meant_to_go_on_for_ever() -> None:
+    tiny = PPO(num_envs=2, horizon=4, hidden=(4,), epochs=1, minibatches=1, total_steps=10**15)
+    trace = fragmenta.trace(tiny, make("CartPole-v1"))  # the rate is annealed over more updates than 32 bits count
+    assert trace.metric_names

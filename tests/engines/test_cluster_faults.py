@@ -6,11 +6,13 @@ import os
 import random
 import re
 import signal
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
+import psutil
 import pytest
 from test_faults import Fragile
 from test_faults import apart as actors_and_learner
@@ -110,6 +112,24 @@ def test_one_that_is_stuck_is_named_with_what_it_did_and_replaced(capfd: pytest.
     assert int(found[1]) <= WATCHDOG + 2
 
 
+def test_one_that_dies_while_it_starts_is_replaced(capfd: pytest.CaptureFixture[str]) -> None:
+    run, killed = started("single_learner_coarse"), threading.Event()
+    before = set(psutil.Process().children())
+
+    def kill_the_first() -> None:
+        while not (new := [child for child in psutil.Process().children() if child not in before]):
+            time.sleep(0.01)
+        new[0].kill()
+        killed.set()
+
+    threading.Thread(target=kill_the_first, daemon=True).start()
+    assert len(list(run.reports(ITERATIONS))) == ITERATIONS
+    assert killed.is_set()
+    assert_same(undisturbed(), run.state, 1e-5)
+    line = r"fragmenta: .* died by SIGKILL before it was ready; replaced \(1 of \d\), to go on after 0 iterations"
+    assert re.search(line, capfd.readouterr().err)
+
+
 def test_without_a_budget_the_loss_ends_the_run(capfd: pytest.CaptureFixture[str]) -> None:
     run = started("single_learner_coarse", restarts=0)
 
@@ -160,6 +180,19 @@ def test_an_environment_that_fails_ends_the_run_with_its_own_line(how: str, capf
     assert "in _raise" in caught.value.trace or how == "reset"
     assert "fragmenta/engines" not in caught.value.trace, "the traceback is the environment's, not ours"
     assert "replaced" not in capfd.readouterr().err, "environments have a budget of their own"
+
+
+def test_environments_that_were_started_anew_are_counted() -> None:
+    done = fragmenta.train(
+        dataclasses.replace(SMALL, num_envs=2),
+        "faulty_envs:Steady",
+        policy="single_learner_coarse",
+        engine="processes",
+        cluster=Cluster(("cpu:0", "cpu:1"), 2),
+        total_steps=160,
+        env_options=EnvOptions(env_args=json.dumps({"how": "raise", "at": 20}), env_restarts=50),
+    )
+    assert done.summary["env_restarts"] >= 2
 
 
 def test_a_mistake_that_only_another_process_sees_is_one_line() -> None:

@@ -37,6 +37,11 @@ class State(NamedTuple):
     """What a recurrent policy remembers, per environment; nothing for others."""
 
 
+def falling(rate: float, updates: int) -> optax.Schedule:
+    """A rate that falls to nothing over so many updates, which Optax counts in 32 bits."""
+    return optax.linear_schedule(rate, 0.0, min(updates, 2**31 - 1))
+
+
 def clipped_adam(rate: optax.ScalarOrSchedule, max_grad_norm: float) -> optax.GradientTransformation:
     """Adam after clipping by the global norm, on one flat vector, which is quicker than on many small leaves."""
     return optax.flatten(optax.chain(optax.clip_by_global_norm(max_grad_norm), optax.adam(rate, eps=1e-5)))

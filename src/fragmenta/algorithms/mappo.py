@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fragmenta.algorithms.actor_critic import Learner, clipped_adam
+from fragmenta.algorithms.actor_critic import Learner, clipped_adam, falling
 from fragmenta.algorithms.base import Algorithm
 from fragmenta.envs import Box, Discrete, Environment, Transition, World
 from fragmenta.errors import ConfigError
@@ -218,7 +218,7 @@ class MAPPO(Algorithm):
 
     def _optimizer(self) -> optax.GradientTransformation:
         updates = -(-self.total_steps // self.steps_per_iteration) * self.epochs * self.minibatches
-        rate = optax.linear_schedule(self.learning_rate, 0.0, updates) if self.anneal else self.learning_rate
+        rate = falling(self.learning_rate, updates) if self.anneal else self.learning_rate
         return clipped_adam(rate, self.max_grad_norm)
 
     def _policy(self, env: Environment, policy: Any, observation: jax.Array) -> Categorical:

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fragmenta.algorithms.actor_critic import ActorCritic, Learner, State, clipped_adam
+from fragmenta.algorithms.actor_critic import ActorCritic, Learner, State, clipped_adam, falling
 from fragmenta.envs import Environment, Transition
 from fragmenta.errors import ConfigError
 from fragmenta.rl import (
@@ -132,5 +132,5 @@ class PPO(ActorCritic):
 
     def optimizer(self) -> optax.GradientTransformation:
         updates = -(-self.total_steps // self.steps_per_iteration) * self.epochs * self.minibatches
-        rate = optax.linear_schedule(self.learning_rate, 0.0, updates) if self.anneal else self.learning_rate
+        rate = falling(self.learning_rate, updates) if self.anneal else self.learning_rate
         return clipped_adam(rate, self.max_grad_norm)

@@ -159,11 +159,8 @@ def connections(assignments: Sequence[Assignment]) -> dict[str, list[Channel | M
 
 def record(plan: Plan, assignments: Sequence[Assignment], window: Window) -> list[Recorder]:
     """A recorder for every worker; from now on the ends of all channels note to it."""
-    replicas = {program.fragment.name: program.replicas for program in plan.programs}
-
-    def worker(fragment: str, replica: int) -> str:
-        return f"{fragment}[{replica}]" if replicas[fragment] > 1 else fragment
-
+    programs = {program.fragment.name: program for program in plan.programs}
+    replicas = {name: program.replicas for name, program in programs.items()}
     recorders = []
     for assignment in assignments:
         name, replica, ports = (
@@ -171,7 +168,7 @@ def record(plan: Plan, assignments: Sequence[Assignment], window: Window) -> lis
             assignment.replica,
             assignment.ports,
         )
-        recorder = Recorder(name, worker(name, replica), window, follows=name in plan.free_running)
+        recorder = Recorder(name, programs[name].worker(replica), window, follows=name in plan.free_running)
         recorders.append(recorder)
         for interface in plan.interfaces:
             pairs = _pairs(interface, replicas)
@@ -187,7 +184,8 @@ def record(plan: Plan, assignments: Sequence[Assignment], window: Window) -> lis
                         channel,
                         recorder,
                         interface,
-                        f"{worker(interface.producer, source)} -> {worker(interface.consumer, target)}",
+                        f"{programs[interface.producer].worker(source)} -> "
+                        f"{programs[interface.consumer].worker(target)}",
                     )
                     for channel, (source, target) in zip(ends[interface.key], own, strict=True)
                 ]

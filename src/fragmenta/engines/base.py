@@ -1,7 +1,7 @@
 """What engines have in common: what they are given, what they can do, what they report."""
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -11,6 +11,7 @@ from fragmenta.envs import Environment
 from fragmenta.errors import ConfigError
 from fragmenta.graph import Plan
 from fragmenta.policies import Cluster, Policy
+from fragmenta.worker.outcome import Outcome
 from fragmenta.worker.timeline import Recording, Window
 
 PLACEMENTS = ("pack", "spread")
@@ -86,6 +87,25 @@ class Report:
     """Bundles dropped before this iteration's, because they were too old."""
     fill: dict[str, float]
     """Per `producer -> consumer`: how full the fullest of the channels between them is right now, from 0 to 1."""
+
+
+def report(
+    plan: Plan, iteration: int, outcomes: Sequence[Outcome], busy: Iterable[tuple[str, float]], fill: dict[str, float]
+) -> Report:
+    """What workers say of an iteration, taken together; `busy` has the fragment of each worker and its share."""
+    shares: dict[str, list[float]] = {}
+    for fragment, share in busy:
+        shares.setdefault(fragment, []).append(share)
+    (feeder,) = plan.free_running or ("",)
+    return Report(
+        iteration,
+        {i: value for outcome in outcomes for i, value in outcome.metrics.items()},
+        {fragment: sum(each) / len(each) for fragment, each in shares.items()},
+        max((outcome.lag for outcome in outcomes if outcome.lag is not None), default=None),
+        next((f"{feeder}[{outcome.source}]" for outcome in outcomes if outcome.source is not None), None),
+        sum(outcome.dropped for outcome in outcomes),
+        fill,
+    )
 
 
 class Engine(Protocol):

@@ -13,7 +13,7 @@ import numpy as np
 
 from fragmenta.coordinator.dispatch import collect, part_of_state
 from fragmenta.coordinator.in_flight import InFlight, join_in_flight
-from fragmenta.engines.base import Report, Setup
+from fragmenta.engines.base import Report, Setup, report
 from fragmenta.engines.control import FailedError, LostError, Peer
 from fragmenta.engines.crew import STARTING_SECONDS, Crew
 from fragmenta.engines.episodes import Episodes
@@ -21,6 +21,7 @@ from fragmenta.engines.errors import lasts, shown
 from fragmenta.engines.launch import Launcher
 from fragmenta.engines.member import machine
 from fragmenta.worker.execute import DeadlineError
+from fragmenta.worker.outcome import Outcome
 from fragmenta.worker.timeline import Recording
 
 SNAPSHOT_SECONDS = 1.0
@@ -53,8 +54,11 @@ class ClusterEngine:
         self._episodes = Episodes(setup, self._crew)
         self.env = self._episodes.env
         try:
-            self._crew.start(range(len(self._crew)))
-            self._crew.connect()
+            try:
+                self._crew.start(range(len(self._crew)))
+                self._crew.connect()
+            except (LostError, FailedError) as failure:
+                self._recover(failure)
         except BaseException as error:
             self.close()
             raise shown(error) from None
@@ -159,10 +163,10 @@ class ClusterEngine:
         for iteration in range(self._good, self._good + iterations):
             while not all(heard.values()):
                 self._hear(runs, heard)
-            report = self._report(iteration, {i: reports.popleft() for i, reports in heard.items()})
+            found = self._report(iteration, {i: reports.popleft() for i, reports in heard.items()})
             if iteration >= self._done:  # else it was reported before something was lost
                 self._done += 1
-                yield report
+                yield found
         for i, number in runs.items():
             crew.peers[i].answer(number, self._setup.deadline)
         trained = time.monotonic()
@@ -195,39 +199,28 @@ class ClusterEngine:
             heard[i].append((message, arrays))
 
     def _report(self, iteration: int, found: dict[int, tuple[dict[str, Any], list[np.ndarray]]]) -> Report:
-        metrics: dict[int, Any] = {}
-        busy: dict[str, list[float]] = {}
         fill: dict[str, float] = {}
+        busy, outcomes = [], []
         for i, (message, arrays) in found.items():
-            metrics |= dict(zip(message["metrics"], arrays, strict=True))
-            busy.setdefault(self._crew.places[i][0].fragment.name, []).append(message["busy"])
+            metrics = dict(zip(message["metrics"], arrays, strict=True))
+            outcomes.append(Outcome(metrics, message["lag"], message["source"], message["dropped"]))
+            busy.append((self._crew.places[i][0].fragment.name, message["busy"]))
             for pair, share in message["fill"].items():
                 fill[pair] = max(share, fill.get(pair, 0.0))
-        messages = [message for message, _ in found.values()]
-        source = next((message["source"] for message in messages if message["source"] is not None), None)
-        (feeder,) = self.plan.free_running or ("",)
-        return Report(
-            iteration,
-            metrics,
-            {name: sum(shares) / len(shares) for name, shares in busy.items()},
-            max((message["lag"] for message in messages if message["lag"] is not None), default=None),
-            None if source is None else f"{feeder}[{source}]",
-            sum(message["dropped"] for message in messages),
-            fill,
-        )
+        return report(self.plan, iteration, outcomes, busy, fill)
 
     def _gather(self) -> None:
         """Keep the whole state; the part of one that is being replaced stays as it was."""
         crew = self._crew
         settled = {i: peer for i, peer in crew.peers.items() if i not in self._roamers} | self._roaming
         numbers = {i: peer.order("state") for i, peer in settled.items()}
-        kept, held = [], []
+        kept, held, env_restarts = [], [], 0
         for i, (program, replica) in enumerate(crew.places):
             part = None
             if i in settled:
                 try:
                     answer, arrays = settled[i].answer(numbers[i], self._setup.deadline)
-                    leaves = answer["leaves"]
+                    leaves, env_restarts = answer["leaves"], env_restarts + answer["env_restarts"]
                     part, late = dict(zip(leaves, arrays, strict=False)), iter(arrays[len(leaves) :])
                     held.append({(value, to): [next(late) for _ in range(n)] for value, to, n in answer["in_flight"]})
                 except LostError:
@@ -236,6 +229,7 @@ class ClusterEngine:
             kept.append((program, part or part_of_state(program, replica, self._leaves)))
         self._leaves = collect(self.plan, kept, self._leaves)
         self._in_flight = join_in_flight(self.plan, held)
+        self._episodes.restarted(env_restarts)
 
     def _recover(self, failure: LostError | FailedError) -> None:
         """Replace what was lost, and let everybody go on from the last state that was gathered."""
@@ -249,8 +243,9 @@ class ClusterEngine:
             try:
                 self._crew.start(lost)
                 self._crew.connect()
-                self._leaves = self._episodes.renewed(self._leaves, (self._good, self._restarts))
-                self._load()
+                if self._leaves:  # else it has not begun yet
+                    self._leaves = self._episodes.renewed(self._leaves, (self._good, self._restarts))
+                    self._load()
                 return
             except (LostError, FailedError) as again:
                 failure = again
@@ -295,4 +290,5 @@ class ClusterEngine:
             self._unplaced[i] = failure
             self._crew.inbox.put((self._crew.peers[i], None, []))  # wakes who hears
         except RuntimeError:
-            pass  # nothing can be started any more: all has come to an end
+            if not self._crew.is_closed:  # else nothing can be started any more
+                raise

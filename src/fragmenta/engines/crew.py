@@ -45,6 +45,11 @@ class Crew:
         for thread in self._threads:
             thread.start()
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether all has come to an end."""
+        return self._closed.is_set()
+
     def __len__(self) -> int:
         return len(self.places)
 

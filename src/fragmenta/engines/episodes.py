@@ -48,6 +48,11 @@ class Episodes:
         saved = jax.tree.unflatten(jax.tree.structure(fresh), leaves)
         return jax.tree.leaves(algorithm.with_new_episodes(saved, fresh))
 
+    def restarted(self, count: int) -> None:
+        """Keep how many environments were started anew, for whoever sums up the run."""
+        if isinstance(self._setup.env, HostEnvironment):
+            self._setup.env.pool.restarted = count
+
     def _seen_from_here(self, which: list[int]) -> Environment:
         env = self._setup.env
         if not isinstance(env, HostEnvironment):

@@ -9,12 +9,13 @@ from typing import Any
 
 from fragmenta.coordinator.dispatch import assign, collect, compile_plan, connections, record
 from fragmenta.coordinator.in_flight import InFlight, join_in_flight, split_in_flight
-from fragmenta.engines.base import Report
+from fragmenta.engines.base import Report, report
 from fragmenta.envs import Environment
 from fragmenta.graph import Delivery, Plan
 from fragmenta.worker.channels.mailbox import Mailbox, mailbox
 from fragmenta.worker.channels.memory import ClosedError, MemoryChannel
-from fragmenta.worker.execute import DeadlineError, Outcome, Worker
+from fragmenta.worker.execute import DeadlineError, Worker
+from fragmenta.worker.outcome import Outcome
 from fragmenta.worker.timeline import Recording, Window
 
 REPORTS_AHEAD = 4
@@ -168,22 +169,9 @@ class LocalEngine:
                 print(all_stacks(), file=sys.stderr)
                 late = f"{worker.name} did not finish iteration {iteration} within {self.deadline * 2:g} s"
                 raise DeadlineError(late) from None
-        busy: dict[str, list[float]] = {}
-        for worker in self._workers:
-            share = worker.times.busy / worker.times.total if worker.times.total else 0.0
-            busy.setdefault(worker.deployment.schedule.program.fragment.name, []).append(share)
-        metrics = {i: value for outcome in outcomes for i, value in outcome.metrics.items()}
-        (feeder,) = self.plan.free_running or ("",)
-        source = next((f"{feeder}[{o.source}]" for o in outcomes if o.source is not None), None)
-        return Report(
-            iteration,
-            metrics,
-            {name: sum(shares) / len(shares) for name, shares in busy.items()},
-            max((o.lag for o in outcomes if o.lag is not None), default=None),
-            source,
-            sum(o.dropped for o in outcomes),
-            {pair: max(channel.fill() for channel in channels) for pair, channels in self._between.items()},
-        )
+        busy = [(worker.deployment.schedule.program.fragment.name, worker.times.share) for worker in self._workers]
+        fill = {pair: max(channel.fill() for channel in channels) for pair, channels in self._between.items()}
+        return report(self.plan, iteration, outcomes, busy, fill)
 
     def _raise_failure(self) -> None:
         if self._failure is None:

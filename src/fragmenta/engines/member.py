@@ -162,7 +162,8 @@ class Member:
         leaves, late = self._replica.state(), self._replica.in_flight()
         named = [(value, consumer, len(parts)) for (value, consumer), parts in late.items()]
         arrays = [*leaves.values(), *(np.asarray(part) for parts in late.values() for part in parts)]
-        return {"leaves": list(leaves), "in_flight": named}, arrays
+        restarts = self._replica.env_restarts
+        return {"leaves": list(leaves), "in_flight": named, "env_restarts": restarts}, arrays
 
     def _do_rest(self, _: dict[str, Any], __: list[np.ndarray]) -> None:
         """An answer says that the main thread has nothing to do."""

@@ -18,8 +18,9 @@ from fragmenta.graph import Plan, Program
 from fragmenta.worker.backends.xla import Site, to_raw
 from fragmenta.worker.channels.exchange import Exchange
 from fragmenta.worker.deploy import Deployment, deploy
-from fragmenta.worker.execute import Outcome, Worker
+from fragmenta.worker.execute import Worker
 from fragmenta.worker.optimize import optimize
+from fragmenta.worker.outcome import Outcome
 
 
 class Replica:
@@ -103,6 +104,11 @@ class Replica:
         """What it holds that it will take one iteration late."""
         return self._working.in_flight()
 
+    @property
+    def env_restarts(self) -> int:
+        """How many of its environments were started anew."""
+        return self._env.pool.restarted if isinstance(self._env, HostEnvironment) else 0
+
     def recording(self) -> Any:
         """What it recorded, as lists; None if there was nothing to record."""
         recorder = self._worker.recorder if self._worker else None
@@ -141,14 +147,13 @@ class Replica:
         return self._worker
 
     def _report(self, worker: Worker, outcome: Outcome) -> dict[str, Any]:
-        share = worker.times.busy / worker.times.total if worker.times.total else 0.0
         fill = {pair: max(channel.fill() for channel in channels) for pair, channels in self._between.items()}
         return {
             "metrics": list(outcome.metrics),
             "lag": outcome.lag,
             "source": outcome.source,
             "dropped": outcome.dropped,
-            "busy": share,
+            "busy": worker.times.share,
             "fill": fill,
         }
 
@@ -160,9 +165,7 @@ def places(plan: Plan) -> list[tuple[Program, int]]:
 
 def names(plan: Plan) -> list[str]:
     """The names of the processes of a plan, in order."""
-    return [
-        program.fragment.name + (f"[{replica}]" if program.replicas > 1 else "") for program, replica in places(plan)
-    ]
+    return [program.worker(replica) for program, replica in places(plan)]
 
 
 def resources(plan: Plan) -> list[dict[str, float]]:

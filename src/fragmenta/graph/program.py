@@ -128,6 +128,10 @@ class Program:
     """The fragment's replicas talk to each other: they run as one program over all their devices, or, with processes of
     their own, meet in those parts of it that do."""
 
+    def worker(self, replica: int) -> str:
+        """What the worker of a replica is called."""
+        return f"{self.fragment.name}[{replica}]" if self.replicas > 1 else self.fragment.name
+
     def collectives(self) -> list[Collective]:
         """What its replicas exchange among themselves."""
         nodes = _nodes(self.instructions, 1)

@@ -1,6 +1,5 @@
 """Run a fragment's steps: one worker per replica, or one for replicas that run together."""
 
-import dataclasses
 import time
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +13,7 @@ from fragmenta.graph.program import sent
 from fragmenta.worker.backends.launch import MOST
 from fragmenta.worker.channels.mailbox import Bundle
 from fragmenta.worker.deploy import Deployment, Ports
+from fragmenta.worker.outcome import Outcome, Times
 from fragmenta.worker.steps import Host, Key, Put, Rounds, Segment, Step, Take, late_takes
 from fragmenta.worker.timeline import Recorder
 from fragmenta.worker.words import doing, peer, shown
@@ -26,27 +26,6 @@ LAUNCH_SECONDS = 0.1
 
 class DeadlineError(TimeoutError):
     """A wait took longer than its deadline; says who waited for what from whom."""
-
-
-@dataclasses.dataclass
-class Times:
-    """Seconds that a worker computed, and in total, over the iterations in which it was watched."""
-
-    busy: float = 0.0
-    total: float = 0.0
-
-
-@dataclasses.dataclass(frozen=True)
-class Outcome:
-    """One iteration of a worker: its metrics, by position, and how old the parameters behind it were."""
-
-    metrics: dict[int, Any]
-    lag: int | None = None
-    """Versions between the parameters that acted and those that learned; None where they are the same by design."""
-    source: int | None = None
-    """The replica that it learned from, where any may come first."""
-    dropped: int = 0
-    """How many bundles were dropped before this one, because they were too old."""
 
 
 class Worker:
@@ -65,7 +44,7 @@ class Worker:
         self.recorder = recorder
         self.times = Times()
         program = deployment.schedule.program
-        self.name = program.fragment.name + (f"[{replica}]" if program.replicas > 1 else "")
+        self.name = program.worker(replica)
         self._known: dict[Key, Any] = {program.graph.state_inputs[i].id: leaf for i, leaf in state.items()}
         self._counters: dict[Key, list[jax.Array]] = {}
         self._iteration = 0
