@@ -4,6 +4,7 @@ import argparse
 import itertools
 import multiprocessing
 import time
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -14,36 +15,58 @@ DRAWN = 64  # rounds of actions drawn before the clock starts: drawing them is n
 WARM_UP = 1.0
 
 
-def loop(name: str, seed: int, ready, seconds: float, counts) -> None:
-    """Step a share of the environments one after another; put the steps that fell into the common window."""
+def loop(name: str, seed: int, ready, seconds: float, counts, vector: bool) -> None:
+    """Step a share of the environments; put the steps that fell into the common window."""
+    rounds = vector_rounds(name, seed) if vector else single_rounds(name, seed)
+    next(rounds)
+    ready.wait()
+    begin = time.monotonic() + WARM_UP  # the barrier lets both go at once, so their windows are the same
+    steps = 0
+    for count in rounds:
+        now = time.monotonic()
+        if now < begin:
+            continue
+        if now > begin + seconds:
+            break
+        steps += count
+    counts.put(steps / seconds)
+
+
+def vector_rounds(name: str, seed: int) -> Iterator[int]:
+    """By Gymnasium's own vector, whose observations are one array: how many steps each round was."""
+    import gymnasium
+
+    count = NUM_ENVS // PROCESSES
+    vector = gymnasium.vector.SyncVectorEnv(
+        [lambda: gymnasium.make(name, disable_env_checker=True) for _ in range(count)]
+    )
+    vector.reset(seed=seed)
+    vector.action_space.seed(seed)
+    for actions in itertools.cycle([vector.action_space.sample() for _ in range(DRAWN)]):
+        vector.step(actions)
+        yield count
+
+
+def single_rounds(name: str, seed: int) -> Iterator[int]:
+    """One after another, and nothing is done with what they show: how many steps each round was."""
     import gymnasium
 
     envs = [gymnasium.make(name, disable_env_checker=True) for _ in range(NUM_ENVS // PROCESSES)]
     for i, env in enumerate(envs):
         env.reset(seed=seed + i)
         env.action_space.seed(seed + i)
-    rounds = itertools.cycle([[env.action_space.sample() for env in envs] for _ in range(DRAWN)])
-    ready.wait()
-    begin = time.monotonic() + WARM_UP  # the barrier lets both go at once, so their windows are the same
-    steps = 0
-    for actions in rounds:
+    for actions in itertools.cycle([[env.action_space.sample() for env in envs] for _ in range(DRAWN)]):
         for env, action in zip(envs, actions, strict=True):
             _, _, terminated, truncated, _ = env.step(action)
             if terminated or truncated:
                 env.reset()
-        now = time.monotonic()
-        if now < begin:
-            continue
-        if now > begin + seconds:
-            break
-        steps += len(envs)
-    counts.put(steps / seconds)
+        yield len(envs)
 
 
-def gymnasium_rate(name: str, seconds: float) -> float:
+def gymnasium_rate(name: str, seconds: float, vector: bool) -> float:
     context = multiprocessing.get_context("spawn")
     ready, counts = context.Barrier(PROCESSES), context.SimpleQueue()
-    arguments = [(name, i * NUM_ENVS, ready, seconds, counts) for i in range(PROCESSES)]
+    arguments = [(name, i * NUM_ENVS, ready, seconds, counts, vector) for i in range(PROCESSES)]
     processes = [context.Process(target=loop, args=one) for one in arguments]
     for process in processes:
         process.start()
@@ -84,13 +107,14 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("env")
     parser.add_argument("--seconds", type=float, default=10)
+    parser.add_argument("--vector", action="store_true", help="gymnasium's SyncVectorEnv in each process")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--batch", type=int, default=NUM_ENVS)
     parser.add_argument("--pinned", action="store_true")
     options = parser.parse_args()
     package, _, name = options.env.partition(":")
     if package == "gymnasium":
-        answer(gymnasium_rate(name, options.seconds))
+        answer(gymnasium_rate(name, options.seconds, options.vector))
     else:
         answer(envpool_rate(name, options.seconds, options.threads, options.batch, options.pinned))
 

@@ -1,8 +1,9 @@
 """Environment steps per second of PPO on environments that run on the host, side by side with its peers in one run.
 
 The same work on every side: 64 environments, 64 x 64 tanh, 128 steps, 4 epochs, 4 minibatches. Bare stepping, random
-actions on both cores, is about the most that a trainer could reach, so ours is compared with it at one epoch. Sides
-take turns, each in a process of its own; figures are medians over the rounds.
+actions on both cores, is about the most that a trainer could reach, so ours is compared with it at one epoch: once a
+plain loop that does nothing with what it gets, once Gymnasium's own vector, which makes one array of it. Sides take
+turns, each in a process of its own; figures are medians over the rounds.
 """
 
 import argparse
@@ -27,10 +28,15 @@ ENVS = ("gymnasium:HalfCheetah-v5", "gymnasium:CartPole-v1", "envpool:HalfCheeta
 """Peers step gymnasium's environment of the same name whatever ours is, because it is what they support."""
 
 GOALS = {
-    "gymnasium": {"SB3": 1.6, "RLlib": 2.0, "bare stepping": 0.85},
+    "gymnasium": {"SB3": 1.6, "RLlib": 2.0, "bare stepping": 0.85, "vector stepping": 0.85},
     "envpool": {"SB3": 2.5, "RLlib": 3.0, "bare stepping": 0.85},
 }
-OURS = {"SB3": "ours, 4 epochs", "RLlib": "ours, 4 epochs", "bare stepping": "ours, 1 epoch"}
+OURS = {
+    "SB3": "ours, 4 epochs",
+    "RLlib": "ours, 4 epochs",
+    "bare stepping": "ours, 1 epoch",
+    "vector stepping": "ours, 1 epoch",
+}
 """Which of our figures is held against whom."""
 
 Variants = tuple[tuple[str, ...], ...]
@@ -105,7 +111,7 @@ def sides_of(env: str, every: bool, seconds: float) -> dict[tuple[str, str], Cal
 
     package, _, theirs = env.partition(":")
     python = peers_python()
-    return {
+    sides: dict[tuple[str, str], Callable[[], float]] = {
         ("SB3", theirs): Peer("sb3_peer.py", theirs, SB3 if every else SB3[:1], seconds, python),
         ("RLlib", theirs): Peer("rllib_peer.py", theirs, RLLIB, seconds, python),
         # Of the very packages that we step.
@@ -113,6 +119,10 @@ def sides_of(env: str, every: bool, seconds: float) -> dict[tuple[str, str], Cal
         ("ours, 4 epochs", env): partial(fragmenta_rate, env, 4, seconds),
         ("ours, 1 epoch", env): partial(fragmenta_rate, env, 1, seconds),
     }
+    if package == "gymnasium":
+        vector = Peer("bare_stepping.py", env, (("--vector",),), seconds, sys.executable)
+        sides["vector stepping", env] = vector
+    return sides
 
 
 def compare(env: str, rates: dict[tuple[str, str], list[float]]) -> list[dict]:
@@ -120,7 +130,7 @@ def compare(env: str, rates: dict[tuple[str, str], list[float]]) -> list[dict]:
     package, _, name = env.partition(":")
     ratios = []
     for other, goal in GOALS[package].items():
-        theirs = (other, env if other == "bare stepping" else name)
+        theirs = (other, env if "stepping" in other else name)
         if theirs in rates and (OURS[other], env) in rates:
             ratio = statistics.median(rates[OURS[other], env]) / statistics.median(rates[theirs])
             ratios.append({"env": env, "ours": OURS[other], "other": other, "ratio": ratio, "goal": goal})
