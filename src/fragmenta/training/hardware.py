@@ -58,10 +58,10 @@ def use_cpu_devices(count: int) -> None:
 
 
 def idle_gpu() -> str | None:
-    """A warning if there is an NVIDIA GPU that JAX does not use, else None."""
+    """A warning if there is an NVIDIA GPU that JAX does not use though nobody chose another platform, else None."""
     present = any(Path(path).exists() for path in ("/dev/nvidia0", "/proc/driver/nvidia/version"))
-    if present and jax.default_backend() == "cpu":
-        return "an NVIDIA GPU is here but JAX runs on the CPU: install jax[cuda13], or unset JAX_PLATFORMS"
+    if present and not setting("jax_platforms") and jax.default_backend() == "cpu":
+        return "an NVIDIA GPU is here but JAX runs on the CPU: install jax[cuda13]"
     return None
 
 
