@@ -1,11 +1,14 @@
 """Observations of every space become rows, and pictures the same row whichever way they lie."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from fragmenta import Box, ConfigError, Dict, Discrete, MultiDiscrete
+from fragmenta.convolution import convolve
 from fragmenta.encoder import FEATURES, Encoder, check_observations, convolutions_for, has_pictures
 
 
@@ -61,3 +64,26 @@ def test_layers_fit_the_picture_or_it_is_refused() -> None:
     assert [layer.size for layer in convolutions_for((5, 5, 3))] == [3, 3]
     with pytest.raises(ConfigError, match=r"4 x 9 are too small.*5 x 5 or more"):
         check_observations(Dict((("eye", Box(0, 255, (4, 9, 1), "uint8")),)))
+
+
+@pytest.mark.parametrize(("size", "stride"), [(8, 4), (4, 2), (3, 1)])
+def test_convolutions_are_what_jax_says_that_they_are(size: int, stride: int) -> None:
+    pictures, filters = (
+        jax.random.normal(jax.random.key(i), shape) for i, shape in enumerate([(3, 23, 21, 4), (size, size, 4, 6)])
+    )
+
+    def plain(pictures, filters):
+        numbers = ("NHWC", "HWIO", "NHWC")
+        return jax.lax.conv_general_dilated(pictures, filters, (stride, stride), "VALID", dimension_numbers=numbers)
+
+    def loss(way):
+        return lambda *arguments: jnp.sum(jnp.sin(way(*arguments)))
+
+    ours = functools.partial(convolve, stride=stride)
+    np.testing.assert_allclose(ours(pictures, filters), plain(pictures, filters), atol=1e-4)
+    for found, expected in zip(
+        jax.grad(loss(ours), (0, 1))(pictures, filters),
+        jax.grad(loss(plain), (0, 1))(pictures, filters),
+        strict=True,
+    ):
+        np.testing.assert_allclose(found, expected, atol=1e-3)

@@ -7,6 +7,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from fragmenta.convolution import convolve
 from fragmenta.errors import ConfigError
 from fragmenta.stage import row_wise
 from fragmenta_host.spaces import Box, Dict, Discrete, MultiDiscrete, Space
@@ -134,9 +135,7 @@ def _convolve(layers: Layers, x: jax.Array, shape: tuple[int, ...], strides: tup
     x = jnp.moveaxis(x.reshape(-1, math.prod(shape[:-3]), *shape[-3:]), (1, channels), (-2, -1))
     x = x.reshape(-1, *picture_size(shape)).astype(dtype) / 255
     for (kernel, bias), stride in zip(layers, strides, strict=False):
-        numbers = ("NHWC", "HWIO", "NHWC")
-        x = jax.lax.conv_general_dilated(x, kernel.astype(dtype), (stride, stride), "VALID", dimension_numbers=numbers)
-        x = jax.nn.relu(x + bias.astype(dtype))
+        x = jax.nn.relu(convolve(x, kernel.astype(dtype), stride) + bias.astype(dtype))
     kernel, bias = layers[-1]
     x = jax.nn.relu(x.reshape(x.shape[0], -1) @ kernel.astype(dtype) + bias.astype(dtype))
     return x.reshape(*leading, FEATURES).astype(jnp.float32)

@@ -24,7 +24,7 @@ from fragmenta.worker.execute import DeadlineError
 from fragmenta.worker.outcome import Outcome
 from fragmenta.worker.timeline import Recording
 
-SNAPSHOT_SECONDS = 1.0
+SNAPSHOT_SECONDS = 3.0
 """About how often the state of all fragments is gathered, to go on from if one is lost."""
 SNAPSHOT_SHARE = 0.05
 """How much of the time that may take at most."""
