@@ -5,23 +5,27 @@ convolution is written as the matrix product that it is: patches of the picture 
 """
 
 import functools
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
 def convolve(pictures: jax.Array, filters: jax.Array, stride: int) -> jax.Array:
     """Pictures (number, height, width, channels) by filters (height, width, channels, number), without padding."""
+    return cast(jax.Array, _convolve(pictures, filters, stride))
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
+def _convolve(pictures: jax.Array, filters: jax.Array, stride: int) -> jax.Array:
     ways = {"cpu": _by_patches, "default": _as_it_is}
     return jax.lax.platform_dependent(
         pictures, filters, **{where: functools.partial(way, stride=stride) for where, way in ways.items()}
     )
 
 
-def _forward(pictures: jax.Array, filters: jax.Array, stride: int) -> tuple[jax.Array, Any]:
-    return convolve(pictures, filters, stride), (pictures, filters)
+def _forward(pictures: jax.Array, filters: jax.Array, stride: int) -> tuple[Any, Any]:
+    return _convolve(pictures, filters, stride), (pictures, filters)
 
 
 def _backward(stride: int, kept: Any, cotangent: jax.Array) -> Any:
@@ -33,7 +37,7 @@ def _backward(stride: int, kept: Any, cotangent: jax.Array) -> Any:
     return jax.lax.platform_dependent(*kept, cotangent, cpu=pull(_by_patches), default=pull(_as_it_is))
 
 
-convolve.defvjp(_forward, _backward)
+_convolve.defvjp(_forward, _backward)
 
 
 def _as_it_is(pictures: jax.Array, filters: jax.Array, stride: int) -> jax.Array:
