@@ -18,10 +18,8 @@ def convolve(pictures: jax.Array, filters: jax.Array, stride: int) -> jax.Array:
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
 def _convolve(pictures: jax.Array, filters: jax.Array, stride: int) -> jax.Array:
-    ways = {"cpu": _by_patches, "default": _as_it_is}
-    return jax.lax.platform_dependent(
-        pictures, filters, **{where: functools.partial(way, stride=stride) for where, way in ways.items()}
-    )
+    by_patches, as_it_is = (functools.partial(way, stride=stride) for way in (_by_patches, _as_it_is))
+    return jax.lax.platform_dependent(pictures, filters, cpu=by_patches, default=as_it_is)
 
 
 def _forward(pictures: jax.Array, filters: jax.Array, stride: int) -> tuple[Any, Any]:
@@ -29,12 +27,12 @@ def _forward(pictures: jax.Array, filters: jax.Array, stride: int) -> tuple[Any,
 
 
 def _backward(stride: int, kept: Any, cotangent: jax.Array) -> Any:
-    def pull(way: Any) -> Any:
-        return lambda pictures, filters, cotangent: jax.vjp(functools.partial(way, stride=stride), pictures, filters)[
-            1
-        ](cotangent)
+    def pull(way: Any, pictures: jax.Array, filters: jax.Array, cotangent: jax.Array) -> Any:
+        _, back = jax.vjp(functools.partial(way, stride=stride), pictures, filters)
+        return back(cotangent)
 
-    return jax.lax.platform_dependent(*kept, cotangent, cpu=pull(_by_patches), default=pull(_as_it_is))
+    by_patches, as_it_is = (functools.partial(pull, way) for way in (_by_patches, _as_it_is))
+    return jax.lax.platform_dependent(*kept, cotangent, cpu=by_patches, default=as_it_is)
 
 
 _convolve.defvjp(_forward, _backward)
