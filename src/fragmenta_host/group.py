@@ -4,14 +4,14 @@ import bisect
 import contextlib
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
 from fragmenta_host.arrays import Arrays, Description
 from fragmenta_host.faults import Fault, WrongValueError, raised
-from fragmenta_host.single import Outcome, Single
+from fragmenta_host.single import Outcome, Seen, Single
 
 Maker = Callable[[], Single]
 
@@ -75,6 +75,7 @@ class Group:
         rows = slice(indices.start, indices.stop, indices.step)
         faults: list[Fault] = []
         outcomes: dict[int, Outcome] = {}
+        ended: list[int] = []
         for index, action in zip(indices, members[indices.start].actions(self.arrays.action[rows]), strict=True):
             busy[slot] = index + 1
             try:
@@ -84,37 +85,36 @@ class Group:
         try:
             if faults:
                 raise WrongValueError
-            self._write(rows, list(outcomes.values()))  # all at once, which is much quicker
+            ended += [indices[i] for i in self._write(rows, outcomes.values())]  # all at once, which is much quicker
         except Exception:
-            faults += self._write_one_by_one(outcomes)
-        for index, outcome in outcomes.items():
-            if outcome.terminated or outcome.truncated:
-                busy[slot] = index + 1
+            for index, outcome in outcomes.items():
                 try:
-                    self._show(index, members[index].reset(None))
+                    ended += [index for _ in self._write(slice(index, index + 1), [outcome])]
                 except Exception as error:
                     faults.append(raised(index, "step", error))
+        for index in ended:
+            busy[slot] = index + 1
+            try:
+                self._show(index, members[index].reset(None))
+            except Exception as error:
+                faults.append(raised(index, "step", error))
         busy[slot] = 0
         return faults
 
-    def _write(self, rows: slice, outcomes: list[Outcome]) -> None:
-        """Write what steps led to into their rows; raises if any of it is not what the spaces say."""
-        arrays = self.arrays
-        parts, arrays.reward[rows], arrays.terminated[rows], arrays.truncated[rows], alive = zip(*outcomes, strict=True)
-        for target, leaves, check in zip(arrays.next, zip(*parts, strict=True), self._checks, strict=True):
+    def _write(self, rows: slice, outcomes: Iterable[Outcome]) -> np.ndarray:
+        """Write what steps led to into their rows, and say in which of them an episode ended.
+
+        Raises if any of it is not what the spaces say.
+        """
+        arrays, any_member = self.arrays, self._members[rows.start]
+        seen, arrays.reward[rows], terminated, truncated, said = zip(*outcomes, strict=True)
+        for target, leaves, check in zip(arrays.next, any_member.parts(seen), self._checks, strict=True):
             block = np.array(leaves)
             check(block.shape[1:], block.dtype)
             target[rows] = block
-        arrays.alive[rows] = arrays.next_alive[rows] = alive
-
-    def _write_one_by_one(self, outcomes: dict[int, Outcome]) -> list[Fault]:
-        faults = []
-        for index, outcome in outcomes.items():
-            try:
-                self._write(slice(index, index + 1), [outcome])
-            except Exception as error:
-                faults.append(raised(index, "step", error))
-        return faults
+        arrays.terminated[rows], arrays.truncated[rows] = terminated, truncated
+        arrays.alive[rows] = arrays.next_alive[rows] = any_member.alive(said)
+        return np.flatnonzero(arrays.terminated[rows] | arrays.truncated[rows])
 
     def close(self) -> None:
         """Close all environments; one that fails in that fails alone, because the run is over."""
@@ -125,12 +125,15 @@ class Group:
                 print(f"environment {index} could not be closed: {error}", file=sys.stderr)
         self._members.clear()
 
-    def _show(self, index: int, seen: Any) -> None:
-        for target, part, check in zip(self.arrays.observation, seen.parts, self._checks, strict=True):
+    def _show(self, index: int, seen: Seen) -> None:
+        (observation, said), member = seen, self._members[index]
+        for target, (part,), check in zip(
+            self.arrays.observation, member.parts([observation]), self._checks, strict=True
+        ):
             array = np.asarray(part)
             check(array.shape, array.dtype)
             target[index] = array
-        self.arrays.alive[index] = seen.alive
+        self.arrays.alive[index : index + 1] = member.alive([said])
 
     def _at_work(self, index: int) -> None:
         self.arrays.busy[self._slot] = index + 1
@@ -167,8 +170,8 @@ def step_seconds(env: Single, budget: float = 0.2) -> float:
     env.reset(0)
     count, started, spent = 0, time.perf_counter(), 0.0
     while count < 5 or spent < budget:
-        outcome = env.step(env.random_action())
-        if outcome.terminated or outcome.truncated:
+        _, _, terminated, truncated, _ = env.step(env.random_action())
+        if terminated or truncated:
             env.reset(None)
         count += 1
         spent = time.perf_counter() - started

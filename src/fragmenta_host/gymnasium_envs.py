@@ -1,14 +1,15 @@
 """Gymnasium's environments: every registered id, a class of the user's own, and wrappers around either."""
 
 import importlib
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
 
 from fragmenta_host.arrays import Description
 from fragmenta_host.faults import UnusableError, WrongValueError
-from fragmenta_host.gymnasium_spaces import action_maker, action_space, convert, flattener
-from fragmenta_host.single import Outcome, Seen
+from fragmenta_host.gymnasium_spaces import action_maker, action_space, convert, gatherer
+from fragmenta_host.single import Seen
 
 
 class GymnasiumEnv:
@@ -24,6 +25,7 @@ class GymnasiumEnv:
             env = built(load(f"{package}:{name}"), **arguments)
             if not isinstance(env, gymnasium.Env):
                 raise UnusableError(f"{package}:{name} is {type(env).__name__}, not a gymnasium.Env")
+        env = without_order_check(env)
         for wrapper in wrappers:
             env = built(load(wrapper), env)
         if stack > 1:
@@ -32,20 +34,18 @@ class GymnasiumEnv:
         self._space, action = env.observation_space, env.action_space
         limit = env.spec.max_episode_steps if env.spec else None
         self.description = Description(convert(self._space), action_space(action), None, limit)
-        self._flat = flattener(self._space)
-        self.actions = action_maker(action)
+        self.step, self.parts, self.actions = env.step, gatherer(self._space), action_maker(action)
 
     def reset(self, seed: int | None) -> Seen:
         """Start an episode."""
-        observation, _ = self.env.reset(seed=seed)
+        seen = self.env.reset(seed=seed)
         if self.env.observation_space is not self._space and self.env.observation_space != self._space:
             raise WrongValueError(f"changed its observation space from {self._space} to {self.env.observation_space}")
-        return Seen(self._flat(observation))
+        return seen
 
-    def step(self, action: Any) -> Outcome:
-        """One step."""
-        observation, reward, terminated, truncated, _ = self.env.step(action)
-        return Outcome(self._flat(observation), reward, terminated, truncated)
+    def alive(self, said: Sequence[Any]) -> bool:
+        """There is one agent, and it is always there."""
+        return True
 
     def random_action(self) -> Any:
         """An action at random."""
@@ -54,6 +54,21 @@ class GymnasiumEnv:
     def close(self) -> None:
         """Close the environment."""
         self.env.close()
+
+
+def without_order_check(env: gymnasium.Env) -> gymnasium.Env:
+    """The environment without Gymnasium's check at every step that there was a reset: here there always was one.
+
+    For a cheap environment, that is a tenth of a step.
+    """
+    if isinstance(env, gymnasium.wrappers.OrderEnforcing):
+        return env.env
+    inner = env
+    while isinstance(inner, gymnasium.Wrapper):
+        if isinstance(inner.env, gymnasium.wrappers.OrderEnforcing):
+            inner.env = inner.env.env
+        inner = inner.env
+    return env
 
 
 def built(maker: Any, *positional: Any, **arguments: Any) -> Any:

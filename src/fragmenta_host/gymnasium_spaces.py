@@ -1,6 +1,6 @@
 """Gymnasium's spaces, which other packages use as well: as plain data, and what goes in and out of them as arrays."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -48,6 +48,15 @@ def flattener(space: spaces.Space) -> Callable[[Any], list[Any]]:
     if isinstance(space, spaces.MultiDiscrete):
         return lambda value: [np.ravel(value - space.start)]
     return lambda value: [value]
+
+
+def gatherer(space: spaces.Space) -> Callable[[Sequence[Any]], Iterable[Sequence[Any]]]:
+    """From several observations to, for every array of the description, those of all of them."""
+    flat = flattener(space)
+    as_it_is = isinstance(space, (spaces.Box, spaces.MultiBinary)) or (
+        isinstance(space, spaces.Discrete) and space.start == 0
+    )
+    return (lambda values: [values]) if as_it_is else lambda values: zip(*map(flat, values), strict=True)
 
 
 def action_maker(space: spaces.Space) -> Callable[[np.ndarray], Any]:

@@ -1,6 +1,7 @@
 """PettingZoo's environments, by its parallel API: agents that are gone keep their place, a mask says who is there."""
 
 import importlib
+from collections.abc import Iterable, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -51,7 +52,7 @@ class PettingZooEnv:
     def reset(self, seed: int | None) -> Seen:
         """Start an episode."""
         observations, _ = self.env.reset(seed=seed)
-        return Seen(self._rows(observations), self._among(self.env.agents))
+        return self._rows(observations), self._among(self.env.agents)
 
     def step(self, action: Any) -> Outcome:
         """One step of the agents that are there; what the others would do is not sent."""
@@ -61,10 +62,18 @@ class PettingZooEnv:
         reward = np.asarray([rewards.get(agent, 0.0) if agent in there else 0.0 for agent in self._agents], np.float32)
         left = [a for a in self.env.agents if not terminated.get(a, False) and not truncated.get(a, False)]
         if left:
-            return Outcome(self._rows(observations), reward, False, False, self._among(left))
+            return self._rows(observations), reward, False, False, self._among(left)
         # Whoever was cut off at the end would have gone on: its last observation still has a value.
         cut = [agent for agent in there if truncated.get(agent, False) and not terminated.get(agent, False)]
-        return Outcome(self._rows(observations), reward, not cut, bool(cut), self._among(cut))
+        return self._rows(observations), reward, not cut, bool(cut), self._among(cut)
+
+    def parts(self, observations: Sequence[Any]) -> Iterable[Sequence[Any]]:
+        """Observations are made of their arrays at every step here, because some agents may have none."""
+        return zip(*observations, strict=True)
+
+    def alive(self, said: Sequence[Any]) -> Sequence[Any]:
+        """What a step has to say besides is who takes part."""
+        return said
 
     def actions(self, rows: np.ndarray) -> Any:
         """For every environment one action per agent."""

@@ -1,27 +1,19 @@
 """One environment, whatever package it is from, as the loop over many of them sees it."""
 
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
 from fragmenta_host.arrays import Description
 
+Seen = tuple[Any, Any]
+"""What an episode begins with: the observation, and what else there is to say."""
+Outcome = tuple[Any, Any, Any, Any, Any]
+"""What one step led to, before any reset: observation, reward, terminated, truncated, and what else there is to say.
 
-class Seen(NamedTuple):
-    """The arrays of an observation in the order of the description, and with several agents who takes part."""
-
-    parts: list[Any]
-    alive: Any = True
-
-
-class Outcome(NamedTuple):
-    """What one step led to, before any reset."""
-
-    parts: list[Any]
-    reward: Any
-    terminated: bool
-    truncated: bool
-    alive: Any = True
+Both are just what Gymnasium's environments return: to make anything else of it costs a part of every step.
+"""
 
 
 class Single(Protocol):
@@ -33,8 +25,15 @@ class Single(Protocol):
         """Start an episode; with a seed, the one that belongs to it."""
         ...
 
-    def step(self, action: Any) -> Outcome:
-        """One step, with an entry of what `actions` gave."""
+    step: Callable[[Any], Outcome]
+    """One step, with an entry of what `actions` gave."""
+
+    def parts(self, observations: Sequence[Any]) -> Iterable[Sequence[Any]]:
+        """For every array of the description, those of several observations."""
+        ...
+
+    def alive(self, said: Sequence[Any]) -> Any:
+        """Who takes part, from what else there was to say with several observations."""
         ...
 
     def actions(self, rows: np.ndarray) -> Any:

@@ -1,6 +1,6 @@
 """JAX's traced programs, behind functions that hide how they differ between its versions.
 
-Only this module, `trace` and `spread` look inside a jaxpr.
+Only this module, `trace`, `spread` and `flat` look inside a jaxpr.
 """
 
 from collections.abc import Iterator

@@ -127,11 +127,12 @@ class _SingleScene:
         self.steps_per_second = float(metadata.get("render_fps") or 30.0)
 
     def start(self, key: jax.Array) -> tuple[Any, Any]:
-        return self._seen(self._single.reset(int(seeds_of(key[None])[0])))
+        return self._seen(*self._single.reset(int(seeds_of(key[None])[0])))
 
     def step(self, action: Any) -> tuple[Any, Any, float, bool]:
-        found = self._single.step(self._single.actions(np.asarray(action))[0])
-        return *self._seen(found), float(np.mean(found.reward)), bool(found.terminated or found.truncated)
+        action = self._single.actions(np.asarray(action))[0]
+        observation, reward, terminated, truncated, said = self._single.step(action)
+        return *self._seen(observation, said), float(np.mean(reward)), bool(terminated or truncated)
 
     def picture(self) -> np.ndarray:
         with self._drawing():
@@ -144,15 +145,11 @@ class _SingleScene:
     def close(self) -> None:
         self._single.close()
 
-    def _seen(self, found: Any) -> tuple[Any, Any]:
-        arrays = (
-            np.asarray(part, dtype)[None] for part, (_, _, dtype) in zip(found.parts, self._leaves(), strict=True)
-        )
-        observation = assemble(self._env.observation_space, arrays)
-        return observation, np.asarray(found.alive)[None] if self._env.team_size else ()
-
-    def _leaves(self) -> list[tuple[str, tuple[int, ...], str]]:
-        return self._env.pool.description.observation_leaves
+    def _seen(self, observation: Any, said: Any) -> tuple[Any, Any]:
+        leaves = self._env.pool.description.observation_leaves
+        parts = zip(self._single.parts([observation]), leaves, strict=True)
+        seen = assemble(self._env.observation_space, (np.asarray(rows, dtype) for rows, (_, _, dtype) in parts))
+        return seen, np.asarray(self._single.alive([said])) if self._env.team_size else ()
 
     @contextlib.contextmanager
     def _drawing(self) -> Iterator[None]:

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from fragmenta.graph import Call, Instruction, Interface, Operator, Program, Recv, Repeat, Run, Send, Value
+from fragmenta.worker.ahead import draw_ahead
 from fragmenta.worker.steps import (
     Host,
     Item,
@@ -128,6 +129,7 @@ class _Builder:
         made = {key for item in body if isinstance(item, Host) for key in item.outputs}
         pairs = zip(loop.carry_params, loop.carry_results, strict=True)
         made |= {param.id for param, result in pairs if result.id in made}
+        made |= {key for item in body if isinstance(item, Host) for key in item.inputs}  # it goes there in any case
         buffers: list[Key] = []
         on_host: list[tuple[Key, Key]] = []
         for i in repeat.stacked:
@@ -151,7 +153,11 @@ class _Builder:
         )
         after = {result for _, _, result, _ in carried} | set(buffers) | {value for _, value in on_host}
         steps = join_operations([*slices, *body], after, set(buffers))
-        return [Rounds(loop.length, loop.reverse, counter, carried, tuple(buffers), steps, tuple(on_host))]
+        before: list[Operation] = []
+        if not self.program.together:  # a segment of those sees one replica's part only
+            changing = {param for _, param, _, _ in carried} | set(buffers)
+            before, steps = draw_ahead(steps, changing, counter, loop.length, self.shapes)
+        return [*before, Rounds(loop.length, loop.reverse, counter, carried, tuple(buffers), steps, tuple(on_host))]
 
     def _compiled_loop(self, repeat: Repeat, alias: dict[int, Key]) -> Operation:
         """A loop without communication as one operation: a scan over what this fragment keeps of it."""
