@@ -1,7 +1,7 @@
 """What Ray costs and gains: PPO on its engine, side by side with RLlib's and with our own local engine.
 
 With RLlib both have two workers that step 64 environments on one machine with two cores; with our local engine both
-have one actor. Sides take turns, each in a process of its own; figures are medians over the rounds.
+have one actor. Sides take turns, each in a process of its own; a ratio is the median of the rounds' ratios.
 """
 
 import argparse
@@ -9,7 +9,7 @@ import statistics
 from functools import partial
 
 from environments import Peer, fragmenta_rate, peers_python
-from sides import adopt_orphans
+from sides import adopt_orphans, ratio, take_turns
 
 ENVS = ("gymnasium:CartPole-v1", "gymnasium:HalfCheetah-v5")
 GOAL, GOAL_OF_ONE_ACTOR = 2.5, 0.85
@@ -18,6 +18,7 @@ GOAL, GOAL_OF_ONE_ACTOR = 2.5, 0.85
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", choices=("RLlib", "local"), help="compare with one of them, not with both")
     parser.add_argument("--seconds", type=float, default=10.0, help="that each side measures in each round")
     options = parser.parse_args()
     adopt_orphans()
@@ -34,20 +35,22 @@ def main() -> None:
         sides[f"ours, {engine}, 1 actor", ENVS[1]] = partial(
             fragmenta_rate, ENVS[1], 4, seconds, "--engine", engine, "--actors", "1"
         )
-    rates: dict[tuple[str, str], list[float]] = {key: [] for key in sides}
-    for i in range(options.rounds):
-        for key, side in sides.items():
-            rates[key].append(side())
-            print(f"round {i + 1}: {' '.join(key)}: {rates[key][-1]:,.0f}", flush=True)
-    middle = {key: statistics.median(each) for key, each in rates.items()}
+    one_actor = [("ours, ray, 1 actor", ENVS[1]), ("ours, local, 1 actor", ENVS[1])]
+    if options.only:
+        sides = {key: side for key, side in sides.items() if (key in one_actor) == (options.only == "local")}
+    rates = take_turns(sides, options.rounds)
     print()
-    for (side, env), rate in middle.items():
-        print(f"{side:<24}{env:<28}{rate:>10,.0f} steps/s")
-    for env in ENVS:
-        ratio = middle["ours on Ray, 2 actors", env] / middle["RLlib, 2 runners", env]
-        print(f"{env:<28} ours / RLlib {ratio:.2f}x (goal {GOAL}x)")
-    ratio = middle["ours, ray, 1 actor", ENVS[1]] / middle["ours, local, 1 actor", ENVS[1]]
-    print(f"{ENVS[1]:<28} Ray / local, one actor {ratio:.2f}x (goal {GOAL_OF_ONE_ACTOR}x)")
+    for (side, env), each in rates.items():
+        rounds = " ".join(f"{rate:,.0f}" for rate in each)
+        print(f"{side:<24}{env:<28}{statistics.median(each):>10,.0f} steps/s   {rounds}")
+    pairs = {env: [("ours on Ray, 2 actors", env), ("RLlib, 2 runners", env)] for env in ENVS}
+    for env, (ours, theirs) in pairs.items():
+        if ours in rates:
+            print(f"{env:<28} ours / RLlib {ratio(rates[ours], rates[theirs]):.2f}x (goal {GOAL}x)")
+    ray, local = one_actor
+    if ray in rates:
+        found = ratio(rates[ray], rates[local])
+        print(f"{ENVS[1]:<28} Ray / local, one actor {found:.2f}x (goal {GOAL_OF_ONE_ACTOR}x)")
 
 
 if __name__ == "__main__":

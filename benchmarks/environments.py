@@ -3,7 +3,8 @@
 The same work on every side: 64 environments, 64 x 64 tanh, 128 steps, 4 epochs, 4 minibatches. Bare stepping, random
 actions on both cores, is about the most that a trainer could reach, so ours is compared with it at one epoch: once a
 plain loop that does nothing with what it gets, once Gymnasium's own vector, which makes one array of it. Sides take
-turns, each in a process of its own; figures are medians over the rounds.
+turns, each in a process of its own, those that are compared one after the other; a ratio is the median of the rounds'
+ratios.
 """
 
 import argparse
@@ -16,7 +17,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from sides import adopt_orphans, ask
+from sides import adopt_orphans, ask, ratio, take_turns
 
 HERE = Path(__file__).parent
 PEERS = ["stable-baselines3", "ray[rllib]", "gymnasium[mujoco]"]
@@ -112,16 +113,16 @@ def sides_of(env: str, every: bool, seconds: float) -> dict[tuple[str, str], Cal
     package, _, theirs = env.partition(":")
     python = peers_python()
     sides: dict[tuple[str, str], Callable[[], float]] = {
-        ("SB3", theirs): Peer("sb3_peer.py", theirs, SB3 if every else SB3[:1], seconds, python),
         ("RLlib", theirs): Peer("rllib_peer.py", theirs, RLLIB, seconds, python),
-        # Of the very packages that we step.
-        ("bare stepping", env): Peer("bare_stepping.py", env, STEPPING[package], seconds, sys.executable),
         ("ours, 4 epochs", env): partial(fragmenta_rate, env, 4, seconds),
-        ("ours, 1 epoch", env): partial(fragmenta_rate, env, 1, seconds),
+        ("SB3", theirs): Peer("sb3_peer.py", theirs, SB3 if every else SB3[:1], seconds, python),
     }
     if package == "gymnasium":
         vector = Peer("bare_stepping.py", env, (("--vector",),), seconds, sys.executable)
         sides["vector stepping", env] = vector
+    sides["ours, 1 epoch", env] = partial(fragmenta_rate, env, 1, seconds)
+    # Of the very packages that we step.
+    sides["bare stepping", env] = Peer("bare_stepping.py", env, STEPPING[package], seconds, sys.executable)
     return sides
 
 
@@ -132,8 +133,8 @@ def compare(env: str, rates: dict[tuple[str, str], list[float]]) -> list[dict]:
     for other, goal in GOALS[package].items():
         theirs = (other, env if "stepping" in other else name)
         if theirs in rates and (OURS[other], env) in rates:
-            ratio = statistics.median(rates[OURS[other], env]) / statistics.median(rates[theirs])
-            ratios.append({"env": env, "ours": OURS[other], "other": other, "ratio": ratio, "goal": goal})
+            found = ratio(rates[OURS[other], env], rates[theirs])
+            ratios.append({"env": env, "ours": OURS[other], "other": other, "ratio": found, "goal": goal})
     return ratios
 
 
@@ -142,7 +143,7 @@ def report(envs: list[str], rates: dict[tuple[str, str], list[float]]) -> list[d
     for (side, env), each in rates.items():
         rounds = " ".join(f"{rate:,.0f}" for rate in each)
         print(f"{side:<16}{env:<28}{statistics.median(each):>10,.0f}   {rounds}")
-    ratios = [ratio for env in envs for ratio in compare(env, rates)]
+    ratios = [one for env in envs for one in compare(env, rates)]
     print(f"\n{'environment':<28}{'ratio':<32}{'is':>8}{'goal':>8}")
     for one in ratios:
         verdict = "ok" if one["ratio"] >= one["goal"] else "below"
@@ -170,11 +171,7 @@ def main() -> None:
     for env in options.envs:
         sides |= sides_of(env, options.all, options.seconds)
     sides = {key: side for key, side in sides.items() if key[0] not in options.without}
-    rates: dict[tuple[str, str], list[float]] = {key: [] for key in sides}
-    for i in range(options.rounds):
-        for key, side in sides.items():
-            rates[key].append(side())
-            print(f"round {i + 1}: {' '.join(key)}: {rates[key][-1]:,.0f}", flush=True)
+    rates = take_turns(sides, options.rounds)
     ratios = report(options.envs, rates)
     if options.out:
         chosen = {key: side.variants[0] for key, side in sides.items() if isinstance(side, Peer)}

@@ -1,12 +1,13 @@
-"""What the sides of `environments.py` share: each runs in a process of its own and answers with one rate."""
+"""What the sides of `environments.py` and `cluster.py` share: each has a process of its own and answers with a rate."""
 
 import ctypes
 import json
 import os
 import signal
+import statistics
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 NUM_ENVS = 64
@@ -23,6 +24,24 @@ def steady_rate(marks: Sequence[tuple[float, int]]) -> float:
         raise SystemExit(f"{len(marks)} iterations are too few for a rate: give it more --seconds")
     (begin, before), (end, after) = marks[first], marks[-1]
     return (after - before) / (end - begin)
+
+
+def take_turns(sides: Mapping[tuple[str, str], Callable[[], float]], rounds: int) -> dict[tuple[str, str], list[float]]:
+    """The rates of all sides, by who and what, in every round.
+
+    Who is first in one round is last in the next: a machine that slows down then favours nobody.
+    """
+    rates: dict[tuple[str, str], list[float]] = {key: [] for key in sides}
+    for i in range(rounds):
+        for key in sides if i % 2 == 0 else reversed(sides):
+            rates[key].append(sides[key]())
+            print(f"round {i + 1}: {' '.join(key)}: {rates[key][-1]:,.0f}", flush=True)
+    return rates
+
+
+def ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    """The median of the rounds' ratios: two sides of one round ran within minutes, the rounds may be far apart."""
+    return statistics.median(one / other for one, other in zip(ours, theirs, strict=True))
 
 
 def answer(rate: float, **details: object) -> None:
