@@ -37,6 +37,11 @@ for tries in {1..60}; do
     [ "$alive" = "${#nodes[@]}" ] && break
     sleep 1
 done
+if [ "$alive" != "${#nodes[@]}" ]; then
+    echo "only $alive of ${#nodes[@]} nodes joined the Ray cluster: see the output of ray start above" >&2
+    kill $(jobs -p) 2> /dev/null || true
+    exit 1
+fi
 
 # A minute before the time is over SLURM sends TERM to this script; passed on, the run saves and says how to go on.
 fragmenta "$@" --engine ray --address "$head_ip:$port" &

@@ -135,22 +135,26 @@ def test_a_fragment_behind_a_link_that_stays_cut_is_replaced_elsewhere(tmp_path:
 SRUN = """#!/bin/bash
 while [[ $1 == --* ]]; do [[ $1 == --nodelist=* ]] && node=${1#*=}; shift; done
 [[ $1 == hostname ]] && echo "10.77.0.$((node + 1))" && exit
-exec $(sed -n "$((node + 1))p" INSIDE) "$@"
+[[ $node == 0 ]] && exec ip netns exec MARKn0 "$@"
+own='mkdir -p "$0" && mount --bind "$0" /tmp/ray && exec "$@"'
+exec ip netns exec "MARKn$node" unshare --mount sh -c "$own" "FOLDER/$node" "$@"
 """
 
 
 def test_the_slurm_script_starts_a_cluster_with_a_token_and_runs_on_it(tmp_path: Path) -> None:
-    """With stand-ins for `scontrol` and `srun`, which here start a command in a namespace."""
+    """With stand-ins for `scontrol` and `srun`, which here start a command in a namespace.
+
+    Nodes start at the same time, so each has Ray's folder for itself, as a machine has.
+    """
     (tmp_path / "scontrol").write_text("#!/bin/bash\nprintf '0\\n1\\n2\\n'\n")
-    (tmp_path / "srun").write_text(SRUN.replace("INSIDE", str(tmp_path / "inside")))
-    for name in ("scontrol", "srun"):
-        (tmp_path / name).chmod(0o755)
     path = os.pathsep.join([str(tmp_path), str(Path(sys.executable).parent), os.environ["PATH"]])
     job = {"SLURM_JOB_NODELIST": "0,1,2", "SLURM_JOB_ID": "7", "SLURM_CPUS_PER_TASK": "3", "PATH": path}
     script = Path(__file__).parents[2] / "docs/cluster/slurm.sh"
     flags = f"train ppo CartPole-v1 {FLAGS} --total-steps 320 --policy single_learner_coarse --replicas 2"
     with Network(3) as network:
-        (tmp_path / "inside").write_text("".join(f"ip netns exec {network.space(i)}\n" for i in range(3)))
+        (tmp_path / "srun").write_text(SRUN.replace("MARKn", network.space(0)[:-1]).replace("FOLDER", str(tmp_path)))
+        for name in ("scontrol", "srun"):
+            (tmp_path / name).chmod(0o755)
         command = [*network.inside(0), "bash", str(script), *flags.split(), "--placement", "spread"]
         env = settings() | job
         done = subprocess.run(command, env=env, cwd=tmp_path, stdout=subprocess.PIPE, text=True, timeout=200)

@@ -135,7 +135,7 @@ class RayLauncher:
         for listener in self._listeners:
             listener.join()
         self._ray.util.remove_placement_group(self._group)
-        self._ray.shutdown()
+        ray_access.leave(self._ray)
         if self._reaper:
             self._reaper.communicate()
 

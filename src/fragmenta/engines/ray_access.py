@@ -1,6 +1,7 @@
 """The way into Ray: a cluster with a token that is asked for, or a Ray of our own that only this machine reaches."""
 
 import functools
+import gc
 import math
 import os
 import secrets
@@ -60,12 +61,27 @@ def connect(address: str | None, cpus: float = 0) -> Any:
             **QUIET,
         )
     if started.address_info["node_ip_address"] != "127.0.0.1":
-        ray.shutdown()
+        leave(ray)
         raise ConfigError(
             "Ray would listen beyond this machine, because it was imported before fragmenta could tell it not to: "
             "do not import ray, or set RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0"
         )
     return ray
+
+
+def leave(ray: Any) -> None:
+    """Disconnect, and end a Ray that was started here.
+
+    While Ray shuts down, the end of any of its references ends the whole process with exit code 1. No thread may
+    find one among its garbage meanwhile.
+    """
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        ray.shutdown()
+    finally:
+        if collects:
+            gc.enable()
 
 
 def slots(address: str) -> list[Slot]:
@@ -74,7 +90,7 @@ def slots(address: str) -> list[Slot]:
     try:
         return nodes(ray)
     finally:
-        ray.shutdown()
+        leave(ray)
 
 
 def nodes(ray: Any) -> list[Slot]:
@@ -119,7 +135,7 @@ def _with_code(ray: Any, address: str) -> Any:
     """Ray, connected so that nodes on other machines get a copy of the folder that the command was run in."""
     if not _elsewhere(ray):
         return ray
-    ray.shutdown()  # it copies a folder as a job begins, never later
+    leave(ray)  # it copies a folder as a job begins, never later
     folder = {"working_dir": os.getcwd(), "excludes": ["/runs"]}
     try:
         ray.init(address=address, runtime_env=folder, **QUIET)
