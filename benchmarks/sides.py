@@ -29,7 +29,7 @@ def steady_rate(marks: Sequence[tuple[float, int]]) -> float:
 def take_turns(sides: Mapping[tuple[str, str], Callable[[], float]], rounds: int) -> dict[tuple[str, str], list[float]]:
     """The rates of all sides, by who and what, in every round.
 
-    Who is first in one round is last in the next: a machine that slows down then favours nobody.
+    Who is first in one round is last in the next: in as many rounds of each kind, a slower machine favours nobody.
     """
     rates: dict[tuple[str, str], list[float]] = {key: [] for key in sides}
     for i in range(rounds):

@@ -73,6 +73,12 @@ class Steady(gymnasium.Env):
     def _dtype(self) -> Any:
         return np.array(["a", "b"]), 1.0, False, False, {}
 
+    def _four(self) -> Any:
+        return self._show(), 1.0, False, {}
+
+    def _nothing(self) -> Any:
+        return None
+
     def _space(self) -> Any:
         self.observation_space = spaces.Box(0, 1, (3,), np.float32)
         return self._show(), 1.0, True, False, {}

@@ -38,7 +38,7 @@ for tries in {1..60}; do
     sleep 1
 done
 if [ "$alive" != "${#nodes[@]}" ]; then
-    echo "only $alive of ${#nodes[@]} nodes joined the Ray cluster: see the output of ray start above" >&2
+    echo "only ${alive:-0} of ${#nodes[@]} nodes joined the Ray cluster: see the output of ray start above" >&2
     kill $(jobs -p) 2> /dev/null || true
     exit 1
 fi

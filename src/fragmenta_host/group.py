@@ -14,6 +14,8 @@ from fragmenta_host.faults import Fault, WrongValueError, raised
 from fragmenta_host.single import Outcome, Seen, Single
 
 Maker = Callable[[], Single]
+STEP = "observation", "reward", "terminated", "truncated", "info"
+"""What a step of an environment returns."""
 
 
 class Group:
@@ -89,7 +91,11 @@ class Group:
         except Exception:
             for index, outcome in outcomes.items():
                 try:
-                    ended += [index for _ in self._write(slice(index, index + 1), [outcome])]
+                    if not isinstance(outcome, tuple) or len(outcome) != len(STEP):
+                        what = f"{len(outcome)} values" if isinstance(outcome, tuple) else type(outcome).__name__
+                        raise WrongValueError(f"returned {what}, expected {', '.join(STEP)}")
+                    if len(self._write(slice(index, index + 1), [outcome])):
+                        ended.append(index)
                 except Exception as error:
                     faults.append(raised(index, "step", error))
         for index in ended:

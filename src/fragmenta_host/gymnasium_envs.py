@@ -18,14 +18,13 @@ class GymnasiumEnv:
     def __init__(self, package: str, name: str, arguments: dict[str, Any], wrappers: list[str], stack: int) -> None:
         if package == "gymnasium":
             try:
-                env = built(gymnasium.make, name, disable_env_checker=True, **arguments)
+                env = without_order_check(built(gymnasium.make, name, disable_env_checker=True, **arguments))
             except gymnasium.error.Error as error:
                 raise UnusableError(f"cannot make gymnasium:{name}: {error}".splitlines()[0]) from error
         else:
             env = built(load(f"{package}:{name}"), **arguments)
             if not isinstance(env, gymnasium.Env):
                 raise UnusableError(f"{package}:{name} is {type(env).__name__}, not a gymnasium.Env")
-        env = without_order_check(env)
         for wrapper in wrappers:
             env = built(load(wrapper), env)
         if stack > 1:
@@ -57,15 +56,16 @@ class GymnasiumEnv:
 
 
 def without_order_check(env: gymnasium.Env) -> gymnasium.Env:
-    """The environment without Gymnasium's check at every step that there was a reset: here there always was one.
+    """An environment as Gymnasium makes it, without its check at every step that there was a reset: there always was.
 
     For a cheap environment, that is a tenth of a step.
     """
-    if isinstance(env, gymnasium.wrappers.OrderEnforcing):
+    check = gymnasium.wrappers.OrderEnforcing
+    if type(env) is check:
         return env.env
     inner = env
     while isinstance(inner, gymnasium.Wrapper):
-        if isinstance(inner.env, gymnasium.wrappers.OrderEnforcing):
+        if type(inner.env) is check:
             inner.env = inner.env.env
         inner = inner.env
     return env

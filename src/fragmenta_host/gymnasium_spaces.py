@@ -47,16 +47,18 @@ def flattener(space: spaces.Space) -> Callable[[Any], list[Any]]:
         return lambda value: [value - space.start]
     if isinstance(space, spaces.MultiDiscrete):
         return lambda value: [np.ravel(value - space.start)]
-    return lambda value: [value]
+    return as_it_is
+
+
+def as_it_is(value: Any) -> list[Any]:
+    """An observation that is one array already."""
+    return [value]
 
 
 def gatherer(space: spaces.Space) -> Callable[[Sequence[Any]], Iterable[Sequence[Any]]]:
     """From several observations to, for every array of the description, those of all of them."""
     flat = flattener(space)
-    as_it_is = isinstance(space, (spaces.Box, spaces.MultiBinary)) or (
-        isinstance(space, spaces.Discrete) and space.start == 0
-    )
-    return (lambda values: [values]) if as_it_is else lambda values: zip(*map(flat, values), strict=True)
+    return (lambda values: [values]) if flat is as_it_is else lambda values: zip(*map(flat, values), strict=True)
 
 
 def action_maker(space: spaces.Space) -> Callable[[np.ndarray], Any]:

@@ -68,7 +68,7 @@ class PettingZooEnv:
         return self._rows(observations), reward, not cut, bool(cut), self._among(cut)
 
     def parts(self, observations: Sequence[Any]) -> Iterable[Sequence[Any]]:
-        """Observations are made of their arrays at every step here, because some agents may have none."""
+        """Observations are made into arrays at every step here, because some agents may have none."""
         return zip(*observations, strict=True)
 
     def alive(self, said: Sequence[Any]) -> Sequence[Any]:

@@ -44,6 +44,8 @@ FAULTS = {
     "nan_reward": "returned NaN in its reward, expected numbers",
     "shape": "step returned observation of shape (3,), expected (2,)",
     "dtype": "step returned observation of type <U1, expected float32",
+    "four": "step returned 4 values, expected observation, reward, terminated, truncated, info",
+    "nothing": "step returned NoneType, expected observation, reward, terminated, truncated, info",
     "space": "step changed its observation space from Box(-inf, inf, (2,), float32) to Box(0.0, 1.0, (3,), float32)",
 }
 

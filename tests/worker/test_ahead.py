@@ -17,66 +17,93 @@ from fragmenta.worker.optimize import optimize
 from fragmenta.worker.steps import Key, Operation, Rounds, Segment
 from helpers import cpu_cluster, planned
 
-KEYS, COUNTER, SEEN, SHOWN, OUT = 1, ("round", 0), 2, 3, 4
+KEYS, COUNTER, SEEN, SCALE, OUT = 1, ("round", 0), 2, 3, 4
 LENGTH = 5
 SHAPES: dict[Key, Value] = {
     KEYS: Value(KEYS, (3,), jax.random.key(0).dtype),
     COUNTER: Value(-1, (), jnp.dtype("int32")),
     SEEN: Value(SEEN, (3,), jnp.dtype("float32")),
+    SCALE: Value(SCALE, (3,), jnp.dtype("float32")),
     OUT: Value(OUT, (3,), jnp.dtype("float32")),
 }
 
 
-def noisy(keys: jax.Array, i: jax.Array, seen: jax.Array) -> list[jax.Array]:
+def noisy(keys: jax.Array, i: jax.Array, seen: jax.Array, scale: jax.Array) -> list[jax.Array]:
+    """Parameters, here `scale`, are the same in all rounds, too; but only what is random is drawn ahead."""
     mine = jax.vmap(lambda key: jax.random.fold_in(key, i))(keys)
-    return [seen * 2 + jax.jit(jax.vmap(jax.random.normal))(mine)]
+    return [seen * 2 + jnp.exp(scale) * jax.jit(jax.vmap(jax.random.normal))(mine)]
 
 
-def depends(keys: jax.Array, i: jax.Array, seen: jax.Array) -> list[jax.Array]:
+def depends(keys: jax.Array, i: jax.Array, seen: jax.Array, scale: jax.Array) -> list[jax.Array]:
     """What is drawn depends on what was seen, so it cannot be drawn before."""
     mine = jax.vmap(lambda key, x: jax.random.fold_in(key, i + x.astype(int)))(keys, seen)
     return [jax.vmap(jax.random.normal)(mine)]
 
 
+def calls(keys: jax.Array, i: jax.Array, seen: jax.Array, scale: jax.Array) -> list[jax.Array]:
+    drawn = jax.vmap(lambda key: jax.random.bits(jax.random.fold_in(key, i)))(keys)
+    return [seen + jax.pure_callback(np.float32, jax.ShapeDtypeStruct((3,), jnp.float32), drawn >> 8)]
+
+
+def other_keys(keys: jax.Array, i: jax.Array, seen: jax.Array, scale: jax.Array) -> list[jax.Array]:
+    """Keys of this kind give other numbers for many at once than for each."""
+    return [seen + jax.random.normal(jax.random.key(i, impl="rbg"), (3,))]
+
+
+def prints(keys: jax.Array, i: jax.Array, seen: jax.Array, scale: jax.Array) -> list[jax.Array]:
+    jax.debug.print("{}", i)
+    return noisy(keys, i, seen, scale)
+
+
 def body(function: Callable[..., list[jax.Array]]) -> tuple[Segment, ...]:
-    inputs: tuple[Key, ...] = (KEYS, COUNTER, SEEN)
+    inputs: tuple[Key, ...] = (KEYS, COUNTER, SEEN, SCALE)
     return (Segment((Operation(inputs, (OUT,), function, "act"),), inputs, (OUT,), ()),)
 
 
-def draws(function: Callable[..., Any], *arguments: Any) -> bool:
+def primitives(function: Callable[..., Any], *arguments: Any) -> set[str]:
     def within(jaxpr: Any) -> Iterator[str]:
         for equation in open_jaxpr(jaxpr)[0].eqns:
             yield equation.primitive.name
             for inner in inner_jaxprs(equation):
                 yield from within(inner)
 
-    return "random_bits" in set(within(jax.make_jaxpr(function)(*arguments)))
+    return set(within(jax.make_jaxpr(function)(*arguments)))
 
 
 def test_the_same_numbers_come_out_and_none_is_drawn_inside() -> None:
     shapes = dict(SHAPES)
     (before,), (after,) = draw_ahead(body(noisy), {SEEN}, COUNTER, LENGTH, shapes)
-    keys, seen = jax.random.split(jax.random.key(7), 3), jnp.arange(3.0)
-    stacks = before.apply(keys)
+    keys, seen, scale = jax.random.split(jax.random.key(7), 3), jnp.arange(3.0), jnp.array([0.1, -0.7, 1.3])
+    stacks = jax.jit(before.apply)(keys)
     assert [stack.shape for stack in stacks] == [shapes[key].shape for key in before.outputs] == [(LENGTH, 3)]
     assert isinstance(after, Segment)
     assert after.label == "act"
-    arguments = {COUNTER: None, SEEN: seen, **dict(zip(before.outputs, stacks, strict=True))}
+    arguments = {COUNTER: None, SEEN: seen, SCALE: scale, **dict(zip(before.outputs, stacks, strict=True))}
     assert set(after.inputs) == set(arguments), "the keys are not needed in the loop any more"
     for i in range(LENGTH):
         values = [jnp.int32(i) if key == COUNTER else arguments[key] for key in after.inputs]
-        np.testing.assert_array_equal(after(*values)[0], noisy(keys, jnp.int32(i), seen)[0])
-        assert not draws(after, *values)
+        expected = jax.jit(noisy)(keys, jnp.int32(i), seen, scale)[0]
+        np.testing.assert_array_equal(jax.jit(after)(*values)[0], expected)
+        assert "random_bits" not in primitives(after, *values)
 
 
-def test_what_depends_on_the_loop_stays_in_it() -> None:
-    steps = body(depends)
+def test_what_the_host_makes_of_them_it_makes_in_its_turn() -> None:
+    (before,), _ = draw_ahead(body(calls), {SEEN}, COUNTER, LENGTH, dict(SHAPES))
+    found = primitives(before.apply, jax.random.split(jax.random.key(7), 3))
+    assert "random_bits" in found
+    assert "pure_callback" not in found
+
+
+@pytest.mark.parametrize("function", [depends, other_keys, prints])
+def test_what_is_not_the_same_before_the_loop_stays_in_it(function: Callable[..., list[jax.Array]]) -> None:
+    steps = body(function)
     assert draw_ahead(steps, {SEEN}, COUNTER, LENGTH, dict(SHAPES)) == ([], steps)
 
 
-def test_what_would_take_too_much_memory_stays_in_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ahead, "MOST_BYTES", LENGTH * 3 * 4 - 1)
+def test_what_is_not_worth_it_stays_in_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     steps = body(noisy)
+    assert draw_ahead(steps, {SEEN}, COUNTER, 1, dict(SHAPES)) == ([], steps), "once is as good inside"
+    monkeypatch.setattr(ahead, "MOST_BYTES", LENGTH * 3 * 4 - 1)
     assert draw_ahead(steps, {SEEN}, COUNTER, LENGTH, dict(SHAPES)) == ([], steps)
 
 
@@ -88,4 +115,4 @@ def test_acting_on_the_host_draws_nothing_between_two_steps() -> None:
     (loop,) = (step for step in schedule.steps if isinstance(step, Rounds))
     (act,) = (step for step in loop.body if isinstance(step, Segment))
     shapes = [jax.ShapeDtypeStruct(schedule.shapes[key].shape, schedule.shapes[key].dtype) for key in act.inputs]
-    assert not draws(act, *shapes)
+    assert "random_bits" not in primitives(act, *shapes)

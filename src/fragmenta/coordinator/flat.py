@@ -1,15 +1,10 @@
 """A traced program as one list of equations, whatever functions it calls; parts of it as functions."""
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from jax.extend.core import Var  # pyright: ignore[reportPrivateImportUsage]
-
 from fragmenta.coordinator.jaxprs import as_function, called_jaxpr, inner_jaxprs, is_literal, open_jaxpr
-
-DRAWS = ("threefry2x32", "rng_bit_generator")
-"""Primitives that draw numbers, besides those whose name begins with `random_`."""
 
 
 class Constant(NamedTuple):
@@ -23,13 +18,13 @@ Atom = int | Constant
 
 
 class Line(NamedTuple):
-    """One equation: `apply` makes the values of `outputs` from those of `inputs`."""
+    """One equation: `apply` makes the values of `outputs` from those of `inputs`, with these primitives in it."""
 
     inputs: list[Atom]
     outputs: list[int]
     apply: Callable[..., Sequence[Any]]
-    draws: bool
-    effects: bool
+    primitives: frozenset[str]
+    has_effects: bool
 
 
 class Flat(NamedTuple):
@@ -41,7 +36,7 @@ class Flat(NamedTuple):
     types: dict[int, Any]
 
     def needed(self, wanted: Iterable[Atom], given: set[int]) -> tuple[list[Line], set[int]]:
-        """The lines that make what is wanted from what is given, and which of the inputs they read."""
+        """The lines that make what is wanted from what is given, and the inputs that are wanted or read by them."""
         open_ = {atom for atom in wanted if isinstance(atom, int)} - given
         found = []
         for line in reversed(self.lines):
@@ -86,17 +81,17 @@ def flatten(closed: Any) -> Flat:
             inputs, outputs, apply = as_function(inner, equation)
             made = {variable: new(variable) for variable in outputs}
             known.update(made)
-            reads, effects = [known[variable] for variable in inputs], bool(equation.effects)
-            lines.append(Line(reads, list(made.values()), apply, _draws(equation), effects))
+            reads, within = [known[variable] for variable in inputs], frozenset(_primitives(equation))
+            lines.append(Line(reads, list(made.values()), apply, within, bool(equation.effects)))
         return [atom(found) for found in inner.outvars]
 
-    outer = open_jaxpr(closed)[0]
-    inputs: dict[Var, Atom] = {variable: new(variable) for variable in outer.invars}
-    entered = [number for number in inputs.values() if isinstance(number, int)]
-    return Flat(entered, walk(closed, dict(inputs)), lines, types)
+    variables = open_jaxpr(closed)[0].invars
+    inputs = [new(variable) for variable in variables]
+    return Flat(inputs, walk(closed, dict(zip(variables, inputs, strict=True))), lines, types)
 
 
-def _draws(equation: Any) -> bool:
-    name = equation.primitive.name
-    inside = (sub for inner in inner_jaxprs(equation) for sub in open_jaxpr(inner)[0].eqns)
-    return name.startswith("random_") or name in DRAWS or any(map(_draws, inside))
+def _primitives(equation: Any) -> Iterator[str]:
+    yield equation.primitive.name
+    for inner in inner_jaxprs(equation):
+        for sub in open_jaxpr(inner)[0].eqns:
+            yield from _primitives(sub)

@@ -1,4 +1,4 @@
-"""Trace a training loop into a graph. With `jaxprs` and `spread` the only code that reads JAX's programs."""
+"""Trace a training loop into a graph. With `jaxprs`, `flat` and `spread` the only code that reads JAX's programs."""
 
 import dataclasses
 import itertools

@@ -1,7 +1,8 @@
 """Draw the random numbers of all rounds of a loop before it starts, where they do not depend on what happens in it.
 
 In a loop that runs in Python, everything between two steps of environments is time in which none is stepped. Numbers
-that need nothing but a key and the number of the round are the same whenever they are drawn.
+that need nothing but keys and integers, such as the number of the round, are the same whenever they are drawn. What is
+computed from them and from parameters stays where it was: its last digit depends on what it is compiled with.
 """
 
 import math
@@ -17,7 +18,9 @@ from fragmenta.graph import Value
 from fragmenta.worker.steps import Key, Operation, Segment, Step, writes
 
 MOST_BYTES = 2**26
-"""How much may be drawn ahead per loop; more would not stay in the caches that make it worth while."""
+"""How much memory may be taken for it, in all rounds of one segment."""
+FIXED = {"pure_callback", "io_callback", "ffi_call", "rng_bit_generator"}
+"""What may mean something else for all rounds at once than for one after the other."""
 
 
 def draw_ahead(
@@ -41,15 +44,17 @@ def draw_ahead(
 def _split(
     segment: Segment, changing: set[Key], counter: Key, length: int, shapes: dict[Key, Value]
 ) -> tuple[Operation, Segment] | None:
-    if segment.meets or any(op.effects for op in segment.operations):
-        return None
     types = [jax.ShapeDtypeStruct(shapes[key].shape, shapes[key].dtype) for key in segment.inputs]
     flat = flatten(jax.make_jaxpr(segment)(*types))
     names = dict(zip(flat.inputs, segment.inputs, strict=True))
     drawn = _known_before(flat, {number for number, key in names.items() if key not in changing})
-    if not drawn or length * sum(_bytes(flat.types[number]) for number in drawn) > MOST_BYTES:
+    if not drawn or length < 2 or any(line.has_effects for line in flat.lines):
         return None
     early, reads = flat.needed(drawn, set())
+    # On the way, what is computed together takes about as much as the largest part of it.
+    largest = max(_bytes(flat.types[number]) for line in early for number in line.outputs)
+    if length * (largest + sum(_bytes(flat.types[number]) for number in drawn)) > MOST_BYTES:
+        return None
     sources = [number for number in flat.inputs if number in reads and names[number] != counter]
     stacks: list[Key] = [(f"drawn for {segment.outputs[0]}", i) for i in range(len(drawn))]
     for stack, number in zip(stacks, drawn, strict=True):
@@ -63,7 +68,6 @@ def _split(
         return jax.vmap(lambda i: run(early, known | dict.fromkeys(count, i), drawn))(rounds)
 
     late, rest = flat.needed(flat.outputs, set(drawn))
-    rest |= {atom for atom in flat.outputs if isinstance(atom, int) and atom in names}
     kept = [number for number in flat.inputs if number in rest and names[number] != counter]
 
     def apply(i: Any, *arrays: Any) -> list[Any]:
@@ -84,18 +88,26 @@ def _split(
 
 
 def _known_before(flat: Flat, given: set[int]) -> list[int]:
-    """Random values that the rest needs, made from what is given alone."""
-    early, drawn, needed = set(given), set(), set()
-    for line in flat.lines:
+    """Random values that the rest needs, made from keys and integers among what is given."""
+    early, drawn, read_later = {number for number in given if _is_origin(flat.types[number].dtype)}, set(), set()
+    for line in flat.needed(flat.outputs, set())[0]:
         reads = {atom for atom in line.inputs if isinstance(atom, int)}
-        if line.effects or not reads <= early:
-            needed |= reads
+        keys = [flat.types[number].dtype for number in line.outputs if key_dtype(flat.types[number].dtype)]
+        if not reads <= early or line.primitives & FIXED or not all(map(_is_origin, keys)):
+            read_later |= reads
             continue
         early.update(line.outputs)
-        if line.draws or reads & drawn:
+        if reads & drawn or any(name.startswith(("random_", "threefry")) for name in line.primitives):
             drawn.update(line.outputs)
-    needed |= {atom for atom in flat.outputs if isinstance(atom, int)}
-    return sorted(number for number in drawn & needed if not key_dtype(flat.types[number].dtype))
+    read_later |= {atom for atom in flat.outputs if isinstance(atom, int)}
+    return sorted(number for number in drawn & read_later if not key_dtype(flat.types[number].dtype))
+
+
+def _is_origin(dtype: Any) -> bool:
+    """Integers, and keys of the kind that gives the same numbers for many at once as for each."""
+    if key_dtype(dtype):
+        return dtype == jax.eval_shape(lambda: jax.random.key(0, impl="threefry2x32")).dtype
+    return jnp.issubdtype(dtype, jnp.integer)
 
 
 def _bytes(kind: Any) -> int:

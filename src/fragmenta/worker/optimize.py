@@ -1,7 +1,7 @@
 """Turn a fragment's program into steps: as few compiled segments as its communication allows.
 
 Everything between two communications or host stages becomes one segment. A loop without any is compiled whole; one with
-them runs its steps in Python, with slices taken and outputs stacked inside its segments, or on the host what it made.
+them runs its steps in Python, with slices taken and outputs stacked inside its segments, or on the host what is there.
 """
 
 import dataclasses
@@ -126,17 +126,17 @@ class _Builder:
             self._remember((target,))
             slices.append(Operation((alias.get(source, source), counter), (target.id,), _take_slice))
         body = self.items(repeat.body, inside)
-        made = {key for item in body if isinstance(item, Host) for key in item.outputs}
+        there = {key for item in body if isinstance(item, Host) for key in item.outputs}
         pairs = zip(loop.carry_params, loop.carry_results, strict=True)
-        made |= {param.id for param, result in pairs if result.id in made}
-        made |= {key for item in body if isinstance(item, Host) for key in item.inputs}  # it goes there in any case
+        there |= {param.id for param, result in pairs if result.id in there}
+        there |= {key for item in body if isinstance(item, Host) for key in item.inputs}
         buffers: list[Key] = []
         on_host: list[tuple[Key, Key]] = []
         for i in repeat.stacked:
             result, stack = loop.slice_results[i], loop.stacked[i]
             self._remember((stack,))
             key = inside.get(result.id, result.id)
-            if key in made:
+            if key in there:
                 on_host.append((stack.id, key))
                 continue
             buffers.append(stack.id)

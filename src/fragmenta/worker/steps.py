@@ -11,7 +11,7 @@ from typing import Any
 from fragmenta.graph import Interface, Program, Value
 
 Key = int | tuple[int, int] | tuple[str, int]
-"""A value, one replica's part of a value, or the counter of a loop."""
+"""A value, one replica's part of a value, or by a name the counter of a loop or what is drawn for it ahead."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Rounds:
     """Outputs that segments stack, on the device."""
     body: "tuple[Step, ...]"
     on_host: tuple[tuple[Key, Key], ...] = ()
-    """Outputs whose rows the host makes, which are stacked there: where to, and the value of each round."""
+    """Outputs whose rows the host makes or takes, which are stacked there: where to, and the value of each round."""
 
 
 Step = Segment | Host | Put | Take | Rounds
