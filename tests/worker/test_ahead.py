@@ -29,7 +29,7 @@ SHAPES: dict[Key, Value] = {
 
 
 def noisy(keys: jax.Array, i: jax.Array, seen: jax.Array, scale: jax.Array) -> list[jax.Array]:
-    """Parameters, here `scale`, are the same in all rounds, too; but only what is random is drawn ahead."""
+    """Parameters, here `scale`, are the same in all rounds, too; but only random bits are drawn ahead."""
     mine = jax.vmap(lambda key: jax.random.fold_in(key, i))(keys)
     return [seen * 2 + jnp.exp(scale) * jax.jit(jax.vmap(jax.random.normal))(mine)]
 

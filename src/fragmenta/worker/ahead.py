@@ -1,8 +1,8 @@
 """Draw the random numbers of all rounds of a loop before it starts, where they do not depend on what happens in it.
 
-In a loop that runs in Python, everything between two steps of environments is time in which none is stepped. Numbers
-that need nothing but keys and integers, such as the number of the round, are the same whenever they are drawn. What is
-computed from them and from parameters stays where it was: its last digit depends on what it is compiled with.
+In a loop that runs in Python, everything between two steps of environments is time in which none is stepped. Bits that
+need nothing but keys and integers, such as the number of the round, are the same whenever they are drawn. Fractions
+made of them stay where they were: their last digit depends on what they are compiled with.
 """
 
 import math
@@ -88,12 +88,12 @@ def _split(
 
 
 def _known_before(flat: Flat, given: set[int]) -> list[int]:
-    """Random values that the rest needs, made from keys and integers among what is given."""
-    early, drawn, read_later = {number for number in given if _is_origin(flat.types[number].dtype)}, set(), set()
+    """Random integers that the rest needs, made from keys and integers among what is given."""
+    early, drawn, read_later = {number for number in given if _is_exact(flat.types[number].dtype)}, set(), set()
     for line in flat.needed(flat.outputs, set())[0]:
         reads = {atom for atom in line.inputs if isinstance(atom, int)}
-        keys = [flat.types[number].dtype for number in line.outputs if key_dtype(flat.types[number].dtype)]
-        if not reads <= early or line.primitives & FIXED or not all(map(_is_origin, keys)):
+        exact = all(_is_exact(flat.types[number].dtype) for number in line.outputs)
+        if not reads <= early or line.primitives & FIXED or not exact:
             read_later |= reads
             continue
         early.update(line.outputs)
@@ -103,11 +103,11 @@ def _known_before(flat: Flat, given: set[int]) -> list[int]:
     return sorted(number for number in drawn & read_later if not key_dtype(flat.types[number].dtype))
 
 
-def _is_origin(dtype: Any) -> bool:
+def _is_exact(dtype: Any) -> bool:
     """Integers, and keys of the kind that gives the same numbers for many at once as for each."""
     if key_dtype(dtype):
         return dtype == jax.eval_shape(lambda: jax.random.key(0, impl="threefry2x32")).dtype
-    return jnp.issubdtype(dtype, jnp.integer)
+    return jnp.issubdtype(dtype, jnp.integer) or dtype == jnp.bool_
 
 
 def _bytes(kind: Any) -> int:
