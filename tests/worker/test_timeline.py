@@ -92,7 +92,8 @@ def test_actors_that_run_freely_are_seen_while_the_learner_is() -> None:
     assert set(timeline.counters) == {"fill actor -> learner", "fill learner -> actor", "parameter lag of learner"}
     for slices in timeline.slices.values():
         assert all(learner[0].begin <= s.begin for s in slices)
-        assert all(s.begin <= learner[-1].end for s in slices if s.depth == 0)
+        after = [s for s in slices if s.depth == 0 and s.begin > learner[-1].end]
+        assert len(after) <= 1, "the window may close between an actor's look at it and its begin"
     assert any(s.name.startswith("wait for 10 values") for s in timeline.slices["learner"])
     assert timeline.arrows
 
