@@ -18,7 +18,7 @@ class GymnasiumEnv:
     def __init__(self, package: str, name: str, arguments: dict[str, Any], wrappers: list[str], stack: int) -> None:
         if package == "gymnasium":
             try:
-                env = without_order_check(built(gymnasium.make, name, disable_env_checker=True, **arguments))
+                env = built(gymnasium.make, name, disable_env_checker=True, **arguments)
             except gymnasium.error.Error as error:
                 raise UnusableError(f"cannot make gymnasium:{name}: {error}".splitlines()[0]) from error
         else:
@@ -53,22 +53,6 @@ class GymnasiumEnv:
     def close(self) -> None:
         """Close the environment."""
         self.env.close()
-
-
-def without_order_check(env: gymnasium.Env) -> gymnasium.Env:
-    """An environment as Gymnasium makes it, without its check at every step that there was a reset: there always was.
-
-    For a cheap environment, that is a tenth of a step.
-    """
-    check = gymnasium.wrappers.OrderEnforcing
-    if type(env) is check:
-        return env.env
-    inner = env
-    while isinstance(inner, gymnasium.Wrapper):
-        if type(inner.env) is check:
-            inner.env = inner.env.env
-        inner = inner.env
-    return env
 
 
 def built(maker: Any, *positional: Any, **arguments: Any) -> Any:

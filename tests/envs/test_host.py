@@ -12,7 +12,6 @@ from fragmenta import PPO, Cluster, ConfigError, EnvOptions, make, project, trac
 from fragmenta.envs import Box, Dict, Discrete, HostEnvironment, MultiDiscrete
 from fragmenta.rl import keys_by_index
 from fragmenta_host.catalogue import Spec
-from fragmenta_host.gymnasium_envs import GymnasiumEnv
 from fragmenta_host.pool import Pool, PoolOptions
 from helpers import assert_same, cpu_cluster, plain, planned, run_plan
 
@@ -44,14 +43,6 @@ def test_truncation_is_not_termination(ends: int, cut: int, flags: tuple[bool, b
     found = [environments.step(0, np.zeros(1, np.int32)) for _ in range(2)]
     environments.close()
     assert [(bool(f.terminated[0]), bool(f.truncated[0])) for f in found] == [(False, False), flags]
-
-
-def test_of_gymnasiums_wrappers_only_the_check_of_the_order_is_left_out() -> None:
-    env, names = GymnasiumEnv("gymnasium", "CartPole-v1", {}, ["gymnasium.wrappers:RecordEpisodeStatistics"], 1).env, []
-    while isinstance(env, gymnasium.Wrapper):
-        names.append(type(env).__name__)
-        env = env.env
-    assert names == ["RecordEpisodeStatistics", "TimeLimit"]
 
 
 def by_hand(seed: int, actions: list[int]) -> list[tuple[np.ndarray, float, bool, bool]]:

@@ -1,6 +1,6 @@
 """Random numbers of a loop in Python are drawn before it, and are the same numbers."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fragmenta import PPO, EnvOptions, make
-from fragmenta.coordinator.jaxprs import inner_jaxprs, open_jaxpr
+from fragmenta.coordinator.flat import flatten
 from fragmenta.graph import Value
 from fragmenta.worker import ahead
 from fragmenta.worker.ahead import draw_ahead
@@ -61,13 +61,8 @@ def body(function: Callable[..., list[jax.Array]]) -> tuple[Segment, ...]:
 
 
 def primitives(function: Callable[..., Any], *arguments: Any) -> set[str]:
-    def within(jaxpr: Any) -> Iterator[str]:
-        for equation in open_jaxpr(jaxpr)[0].eqns:
-            yield equation.primitive.name
-            for inner in inner_jaxprs(equation):
-                yield from within(inner)
-
-    return set(within(jax.make_jaxpr(function)(*arguments)))
+    lines = flatten(jax.make_jaxpr(function)(*arguments)).lines
+    return {name for line in lines for name in line.primitives}
 
 
 def test_the_same_numbers_come_out_and_none_is_drawn_inside() -> None:

@@ -5,7 +5,6 @@ need nothing but keys and integers, such as the number of the round, are the sam
 made of them stay where they were: their last digit depends on what they are compiled with.
 """
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -111,4 +110,4 @@ def _is_exact(dtype: Any) -> bool:
 
 
 def _bytes(kind: Any) -> int:
-    return math.prod(kind.shape) * kind.dtype.itemsize
+    return Value(-1, kind.shape, kind.dtype).bytes
