@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fragmenta import Algorithm, Environment, all_mean, all_sum, stage
+from fragmenta import Algorithm, Environment, stage
 from fragmenta.rl import fold_each, keys_by_index, split_each
 
 
@@ -46,7 +46,7 @@ class Odd(Algorithm):
 
     @stage
     def learn(self, weights: Any, scores: jax.Array, seen: jax.Array) -> Any:
-        pull = all_mean(jnp.mean(scores)) + all_mean(jnp.mean(seen)) * 0.01
+        pull = jnp.mean(scores) + jnp.mean(seen) * 0.01
         kernel = jax.tree.map(lambda w: w * 0.9 + 0.01 * pull, weights[0])
         return [kernel, (weights[1][0] + 0.1 * pull, weights[1][1] + 1)]
 
@@ -79,9 +79,9 @@ class Odd(Algorithm):
         weights, path = jax.lax.scan(backwards, state["weights"], scores, reverse=True)
         metrics = {
             "path": path,
-            "reward": all_sum(jnp.sum(weighted)) * state["constant"],
+            "reward": jnp.sum(weighted) * state["constant"],
             "count": count,
-            "action_mean": all_mean(jnp.mean(memory["rows"].astype(jnp.float32))),
+            "action_mean": jnp.mean(memory["rows"].astype(jnp.float32)),
         }
         state = state | {"world": world, "weights": weights, "keys": keys, "count": count, "memory": memory}
         return state, metrics

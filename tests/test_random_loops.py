@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from fragmenta import Algorithm, Environment, Fragment, all_mean, make, stage
+from fragmenta import Algorithm, Environment, Fragment, make, stage
 from helpers import assert_same, cpu_cluster, plain, planned, run_plan
 
 STAGES = ("red", "green", "blue", "grey")
@@ -60,7 +60,7 @@ class RandomLoop(Algorithm):
         times = jnp.arange(self.length, dtype=jnp.float32)
         carry, stacked = jax.lax.scan(body, (values[-1], values[0]), times)
         values = self._follow(self.recipe[:2], [*carry, *values, jnp.sum(stacked, axis=0)])
-        middle = all_mean(jnp.mean(values[-1]))
+        middle = jnp.mean(values[-1])
         state = {
             "a": jnp.tanh(values[-1]),
             "b": state["b"] * 0.9 + middle,

@@ -22,7 +22,7 @@ from fragmenta.envs import (
 from fragmenta.errors import ConfigError
 from fragmenta.graph import Delivery, Fragment, Graph, Plan
 from fragmenta.policies import Cluster
-from fragmenta.stage import all_gather, all_mean, all_sum, stage, sync_gradients
+from fragmenta.stage import stage
 from fragmenta.training.loop import Result
 from fragmenta.training.periodic import EvaluationOptions
 from fragmenta.training.runs import Run, open_run
@@ -66,15 +66,11 @@ __all__ = [
     "TeamEnvironment",
     "Transition",
     "World",
-    "all_gather",
-    "all_mean",
-    "all_sum",
     "make",
     "open_run",
     "project",
     "resume",
     "stage",
-    "sync_gradients",
     "trace",
     "train",
 ]

@@ -9,7 +9,6 @@ import jax.numpy as jnp
 
 from fragmenta.convolution import convolve
 from fragmenta.errors import ConfigError
-from fragmenta.stage import row_wise
 from fragmenta_host.spaces import Box, Dict, Discrete, MultiDiscrete, Space
 
 FEATURES = 512
@@ -128,7 +127,7 @@ def _smallest(layers: tuple[Convolution, ...]) -> int:
     return side
 
 
-def _convolve(layers: Layers, x: jax.Array, shape: tuple[int, ...], strides: tuple[int, ...], compute: str) -> Any:
+def _features(layers: Layers, x: jax.Array, shape: tuple[int, ...], strides: tuple[int, ...], compute: str) -> Any:
     dtype = jnp.dtype(compute)
     leading = x.shape[: x.ndim - len(shape)]
     channels = -3 if shape[-3] < shape[-1] else -1
@@ -140,6 +139,3 @@ def _convolve(layers: Layers, x: jax.Array, shape: tuple[int, ...], strides: tup
     x = jax.nn.relu(x.reshape(x.shape[0], -1) @ kernel.astype(dtype) + bias.astype(dtype))
     return x.reshape(*leading, FEATURES).astype(jnp.float32)
 
-
-# Convolutions can move data between rows, and replicas must know that these do not.
-_features = row_wise(_convolve, static=("shape", "strides", "compute"))

@@ -13,6 +13,8 @@ import jax.numpy as jnp
 from jax.custom_derivatives import SymbolicZero
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
+from jax.extend.core import Primitive
+from jax.interpreters import batching, mlir
 
 BLOCK = 64
 """Rows that a program holds at once."""
@@ -34,6 +36,13 @@ def fits(rows: int, widths: tuple[int, ...]) -> bool:
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3))
 def mlp(layers: Layers, x: jax.Array, compute: str, interpret: bool) -> jax.Array:
     """The network's outputs in float32 for a batch of rows, with all but the last layer followed by tanh."""
+    return forward_p.bind(x, *jax.tree.leaves(layers), compute=compute, interpret=interpret)[0]
+
+
+def _run_forward(x: jax.Array, *weights: jax.Array, compute: str, interpret: bool) -> list[jax.Array]:
+    layers = _paired(weights)
+    if x.shape[0] % BLOCK:  # a replica's part may have fewer rows than a block
+        return [_layers_forward(x.astype(jnp.dtype(compute)), _plain(layers, compute), compute)[-1]]
     padded, wide = _pad(layers, x, compute)
     rows, outputs = x.shape[0], layers[-1][0].shape[1]
     result = pl.pallas_call(
@@ -46,7 +55,7 @@ def mlp(layers: Layers, x: jax.Array, compute: str, interpret: bool) -> jax.Arra
         interpret=interpret,
         name="mlp_forward",
     )(wide, *(a for pair in padded for a in pair))
-    return result[:, :outputs]
+    return [result[:, :outputs]]
 
 
 def _mlp_forward(layers: Any, x: Any, compute: str, interpret: bool) -> tuple[jax.Array, Any]:
@@ -59,20 +68,39 @@ def _mlp_backward(compute: str, interpret: bool, saved: Any, gradient: Any) -> t
     layers, x, wants_dx = saved
     if isinstance(gradient, SymbolicZero):
         gradient = jnp.zeros(gradient.shape, jnp.float32)
-    padded, wide = _pad(layers, x, compute)
+    params = {"compute": compute, "interpret": interpret, "with_dx": wants_dx is not None}
+    found = backward_p.bind(x, gradient, *jax.tree.leaves(layers), **params)
+    if wants_dx is None:
+        return _paired(found), jnp.zeros_like(x)
+    return _paired(found[1:]), found[0]
+
+
+def _run_backward(
+    x: jax.Array, gradient: jax.Array, *weights: jax.Array, compute: str, interpret: bool, with_dx: bool
+) -> list[jax.Array]:
+    """The gradient of the rows, if it is asked for, and of weights and biases in turn."""
+    layers = _paired(weights)
     rows = x.shape[0]
+    if rows % BLOCK:
+
+        def plain(x: jax.Array, layers: Layers) -> jax.Array:
+            return _layers_forward(x.astype(jnp.dtype(compute)), _plain(layers, compute), compute)[-1]
+
+        dx, pairs = jax.vjp(plain, x, layers)[1](gradient)
+        return [*([dx] if with_dx else []), *jax.tree.leaves(pairs)]
+    padded, wide = _pad(layers, x, compute)
     programs = min(PROGRAMS, rows // BLOCK)
     while rows % (programs * BLOCK):
         programs -= 1
     given = jnp.pad(gradient, ((0, 0), (0, NARROW - gradient.shape[1])))
     flat = [a for pair in padded for a in pair]
     each = rows // programs
-    dx_specs = [] if wants_dx is None else [_rows_spec(NARROW, each)]
-    dx_shapes = [] if wants_dx is None else [jax.ShapeDtypeStruct((rows, NARROW), jnp.float32)]
+    dx_specs = [_rows_spec(NARROW, each)] if with_dx else []
+    dx_shapes = [jax.ShapeDtypeStruct((rows, NARROW), jnp.float32)] if with_dx else []
     sums = [jax.ShapeDtypeStruct((programs, *a.shape), jnp.float32) for a in flat]
     results = pl.pallas_call(
         functools.partial(
-            _backward_kernel, depth=len(layers), compute=compute, blocks=each // BLOCK, with_dx=wants_dx is not None
+            _backward_kernel, depth=len(layers), compute=compute, blocks=each // BLOCK, with_dx=with_dx
         ),
         grid=(programs,),
         in_specs=[_rows_spec(NARROW, each), _rows_spec(NARROW, each), *(_whole_spec(a) for a in flat)],
@@ -83,17 +111,44 @@ def _mlp_backward(compute: str, interpret: bool, saved: Any, gradient: Any) -> t
         name="mlp_backward",
     )(wide, given, *flat)
     gradients = iter(jnp.sum(total, axis=0) for total in results[: len(flat)])
-    pairs = tuple((next(gradients), next(gradients)) for _ in layers)
-    layer_gradients = tuple(
-        (dw[: w.shape[0], : w.shape[1]].astype(w.dtype), db[0, : b.shape[0]].astype(b.dtype))
-        for (dw, db), (w, b) in zip(pairs, layers, strict=True)
-    )
-    if wants_dx is None:
-        return layer_gradients, jnp.zeros_like(x)
-    return layer_gradients, results[-1][:, : x.shape[1]].astype(x.dtype)
+    found = []
+    for w, b in layers:
+        found += [next(gradients)[: w.shape[0], : w.shape[1]].astype(w.dtype)]
+        found += [next(gradients)[0, : b.shape[0]].astype(b.dtype)]
+    return [*([results[-1][:, : x.shape[1]].astype(x.dtype)] if with_dx else []), *found]
 
 
+def _primitive(name: str, function: Any) -> Primitive:
+    """A function of arrays of any number of rows as one operation, which a replica can do for its own rows."""
+    primitive = Primitive(name)
+    primitive.multiple_results = True
+    primitive.def_impl(function)
+
+    def shapes(*avals: Any, **params: Any) -> Any:
+        found = jax.eval_shape(functools.partial(function, **params), *avals)
+        return [jax.core.ShapedArray(x.shape, x.dtype) for x in found]
+
+    def batch(arrays: Any, dims: Any, **params: Any) -> Any:
+        found = jax.vmap(functools.partial(function, **params), dims)(*arrays)
+        return found, [0] * len(found)
+
+    primitive.def_abstract_eval(shapes)
+    mlir.register_lowering(primitive, mlir.lower_fun(function, multiple_results=True))
+    batching.primitive_batchers[primitive] = batch
+    return primitive
+
+
+forward_p = _primitive("mlp_forward", _run_forward)
+backward_p = _primitive("mlp_backward", _run_backward)
 mlp.defvjp(_mlp_forward, _mlp_backward, symbolic_zeros=True)
+
+
+def _paired(leaves: Any) -> Layers:
+    return tuple((leaves[i], leaves[i + 1]) for i in range(0, len(leaves), 2))
+
+
+def _plain(layers: Layers, compute: str) -> list[Any]:
+    return [x for w, b in layers for x in (w.astype(jnp.dtype(compute)), b.astype(jnp.float32))]
 
 
 def _pad(layers: Layers, x: jax.Array, compute: str) -> tuple[list[tuple[jax.Array, jax.Array]], jax.Array]:

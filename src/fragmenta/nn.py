@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 
 from fragmenta.mlp_kernel import Layers, fits, mlp
-from fragmenta.stage import row_wise
 
 KERNEL_ROWS = 1_024
 """From so many rows on, a GPU computes the whole network in one kernel: below, starting it costs more than it saves."""
@@ -73,7 +72,7 @@ class Recurrent(nn.Module):
         return self.step(memory, self.inputs(x))
 
 
-def _forward(layers: Layers, x: jax.Array, compute: str) -> jax.Array:
+def _network(layers: Layers, x: jax.Array, compute: str) -> jax.Array:
     widths = (x.shape[-1], *(bias.shape[0] for _, bias in layers))
     plain = functools.partial(_layer_by_layer, compute=compute)
     rows = x.reshape(-1, widths[0])
@@ -85,9 +84,6 @@ def _forward(layers: Layers, x: jax.Array, compute: str) -> jax.Array:
     else:
         outputs = plain(layers, rows)
     return outputs.reshape(*x.shape[:-1], widths[-1])
-
-
-_network = row_wise(_forward, static=("compute",))
 
 
 def _layer_by_layer(layers: Layers, x: jax.Array, compute: str) -> jax.Array:

@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 
 from fragmenta.envs import Box, Dict, Space, Transition
-from fragmenta.stage import all_sum
 
 LIMIT = 10.0
 """How many standard deviations a normalised number may be from zero."""
@@ -20,12 +19,11 @@ class Moments(NamedTuple):
     squares: jax.Array
 
     def add(self, x: jax.Array) -> "Moments":
-        """With those of one iteration of all replicas, its time and environments in front (Chan et al., 1979)."""
-        x, ones = x.astype(jnp.float32), jnp.ones(x.shape[:2])
+        """With those of one iteration, its time and environments in front (Chan et al., 1979)."""
+        x, count = x.astype(jnp.float32), x.shape[0] * x.shape[1]
         # Differences from a mean, and from the new numbers' own mean where they are squared: what is added is small.
-        count, difference = all_sum((jnp.sum(ones), jnp.sum(x - self.mean, axis=(0, 1))))
-        shift = difference / count
-        squares = all_sum(jnp.sum((x - (self.mean + shift)) ** 2, axis=(0, 1)))
+        shift = jnp.sum(x - self.mean, axis=(0, 1)) / count
+        squares = jnp.sum((x - (self.mean + shift)) ** 2, axis=(0, 1))
         total = self.number + count
         share = count / total
         squares = self.squares + squares + shift**2 * self.number * share

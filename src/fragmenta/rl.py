@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 
 from fragmenta.envs import Transition
-from fragmenta.stage import row_wise
 
 
 class Categorical(NamedTuple):
@@ -24,13 +23,11 @@ class Categorical(NamedTuple):
         """One draw per leading index, each with its own key."""
         return jax.vmap(jax.random.categorical)(keys, self.logits)
 
-    @row_wise
     def log_prob(self, action: jax.Array) -> jax.Array:
         """The log-probability of each action."""
         chosen = jax.nn.one_hot(action, self.logits.shape[-1], dtype=self.logits.dtype)
         return jnp.sum(jax.nn.log_softmax(self.logits) * chosen, axis=-1)
 
-    @row_wise
     def entropy(self) -> jax.Array:
         """The entropy in nats."""
         log_p = jax.nn.log_softmax(self.logits)
@@ -74,13 +71,11 @@ class Normal(NamedTuple):
         noise = jax.vmap(lambda key: jax.random.normal(key, self.mean.shape[1:]))(keys)
         return self.mean + jnp.exp(self.log_std) * noise
 
-    @row_wise
     def log_prob(self, action: jax.Array) -> jax.Array:
         """The log-density of each action."""
         scaled = (action - self.mean) * jnp.exp(-self.log_std)
         return jnp.sum(-0.5 * scaled**2 - self.log_std - 0.5 * jnp.log(2 * jnp.pi), axis=self._axes)
 
-    @row_wise
     def entropy(self) -> jax.Array:
         """The entropy in nats."""
         per_dimension = 0.5 * (1 + jnp.log(2 * jnp.pi)) + self.log_std
@@ -153,8 +148,8 @@ class Spread(NamedTuple):
 
 
 class ValueFit(NamedTuple):
-    """How values fit their targets over some steps: numbers of which the means over minibatches and over replicas say
-    how they fit over all of them. `weight` is what share of the steps counts."""
+    """How values fit their targets over some steps: numbers of which the means over minibatches say how they fit over
+    all of them. `weight` is what share of the steps counts."""
 
     weight: jax.Array
     target: Spread
@@ -185,7 +180,7 @@ def explained_variance(fit: ValueFit) -> jax.Array:
     weight = jnp.maximum(fit.weight, 1e-8)
 
     def variance(spread: Spread) -> jax.Array:
-        """That within minibatches and replicas, and that between them."""
+        """That within minibatches, and that between them."""
         between = spread.square / weight - (spread.mean / weight) ** 2
         return spread.variance / weight + jnp.maximum(between, 0.0)
 
@@ -234,25 +229,28 @@ def permutation(key: jax.Array, length: int) -> jax.Array:
     return (jnp.sort(numbered) & index_mask).astype(jnp.int32)
 
 
-def rows_of_minibatches(keys: jax.Array, horizon: int, minibatches: int) -> jax.Array:
-    """Permute each environment's steps by its own key; row i has the rows of minibatch i, a slice of every environment.
-
-    Rows number the steps of all environments with time first: time times the number of environments, plus environment.
-    """
-    num_envs = keys.shape[0]
+def steps_of_minibatches(keys: jax.Array, horizon: int, minibatches: int) -> jax.Array:
+    """Permute each environment's steps by its own key: for each minibatch, a slice of every environment's."""
     order = jax.vmap(lambda key: permutation(key, horizon), out_axes=1)(keys)
-    return (order * num_envs + jnp.arange(num_envs)).reshape(minibatches, -1)
+    return order.reshape(minibatches, -1, keys.shape[0])
 
 
-def rows_of_chunks(keys: jax.Array, horizon: int, minibatches: int) -> jax.Array:
-    """Cut each environment's steps into chunks, permuted by its own key; row i has the steps of every i-th, in order.
-
-    Rows are numbered as in `rows_of_minibatches`, and keep time and environments apart.
-    """
-    num_envs, length = keys.shape[0], horizon // minibatches
+def steps_of_chunks(keys: jax.Array, horizon: int, minibatches: int) -> jax.Array:
+    """Cut each environment's steps into chunks, permuted by its own key: for each minibatch one of every environment's,
+    its steps in order."""
+    length = horizon // minibatches
     order = jax.vmap(lambda key: permutation(key, minibatches), out_axes=1)(keys)
-    steps = order[:, None] * length + jnp.arange(length)[:, None]
-    return steps * num_envs + jnp.arange(num_envs)
+    return order[:, None] * length + jnp.arange(length)[:, None]
+
+
+def take_steps(trajectory: Any, steps: jax.Array) -> Any:
+    """Of every environment the steps that its column of `steps` names; time and environments are in front."""
+
+    def take(x: jax.Array) -> jax.Array:
+        index = steps.reshape(*steps.shape, *[1] * (x.ndim - 2))
+        return jnp.take_along_axis(x, index, axis=0, mode="promise_in_bounds")
+
+    return jax.tree.map(take, trajectory)
 
 
 def split_each(keys: jax.Array, num: int = 2) -> tuple[jax.Array, ...]:

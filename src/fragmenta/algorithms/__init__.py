@@ -2,6 +2,7 @@
 
 from fragmenta.algorithms.a2c import A2C
 from fragmenta.algorithms.actor_critic import ActorCritic
+from fragmenta.algorithms.axis import Axis
 from fragmenta.algorithms.base import Algorithm
 from fragmenta.algorithms.impala import IMPALA
 from fragmenta.algorithms.mappo import MAPPO
@@ -16,4 +17,4 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
     "mappo": MAPPO,
 }
 
-__all__ = ["A2C", "ALGORITHMS", "IMPALA", "MAPPO", "PPO", "ActorCritic", "Algorithm", "RecurrentPPO"]
+__all__ = ["A2C", "ALGORITHMS", "IMPALA", "MAPPO", "PPO", "ActorCritic", "Algorithm", "Axis", "RecurrentPPO"]

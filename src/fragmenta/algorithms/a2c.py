@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from fragmenta.algorithms.actor_critic import ActorCritic, Learner, State
 from fragmenta.envs import Environment, Transition
 from fragmenta.rl import ValueFit, explained_variance, generalized_advantage, next_values, split_each, value_fit
-from fragmenta.stage import all_mean, all_sum, stage
+from fragmenta.stage import stage
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,15 +27,14 @@ class A2C(ActorCritic):
         world, trajectory, _ = self.collect(env, self.params(state), state.world, act_keys)
         normalizer, trajectory = self.normalized(state.normalizer, trajectory)
         learner, losses = self.learn(env, state.learner, trajectory)
-        finished = all_sum(jax.tree.map(jnp.sum, world.finished))
+        finished = jax.tree.map(jnp.sum, world.finished)
         return State(world, learner, keys, normalizer), {**finished._asdict(), **losses}
 
     @stage
     def learn(self, env: Environment, learner: Learner, trajectory: Transition) -> tuple[Learner, dict[str, jax.Array]]:
         """Improve policy and value on one iteration's steps."""
-        gradients, found = self.gradient(env, learner.params, trajectory)
-        learner = self.apply(learner, all_mean(gradients))
-        losses, fit = all_mean(found)
+        gradients, (losses, fit) = self.gradient(env, learner.params, trajectory)
+        learner = self.apply(learner, gradients)
         return learner, {**losses, "explained_variance": explained_variance(fit)}
 
     @stage

@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 
 import jax
 
+from fragmenta.algorithms.axis import Axis
 from fragmenta.envs import Environment, World
 from fragmenta.errors import ConfigError
 
@@ -13,8 +14,8 @@ from fragmenta.errors import ConfigError
 class Algorithm:
     """A frozen dataclass of hyper-parameters with `init` and `iterate`; its fields are its command-line flags.
 
-    `iterate` is one training iteration as pure JAX. It takes its sizes from the shapes of its arguments, never from
-    `num_envs`, because a replica runs it with fewer environments.
+    `iterate` is one training iteration as pure JAX. What it computes for all environments is what it means, however
+    they are divided among replicas.
     """
 
     allows_lag: ClassVar[bool] = False
@@ -34,6 +35,13 @@ class Algorithm:
     def steps_per_iteration(self) -> int:
         """Environment steps that one `iterate` takes, over all environments."""
         return self.num_envs
+
+    def axes(self, env: Environment) -> tuple[Axis, ...]:
+        """The axes along which fragments may be replicated; a subclass may add its own, such as a population."""
+        return (
+            Axis("envs", "environments", self.num_envs, lambda n: (dataclasses.replace(self, num_envs=n), env)),
+            Axis("agents", "agents", env.num_agents, lambda n: (self, env.with_agents(n))),
+        )
 
     def validate(self, env: Environment) -> None:
         """Raise ConfigError if these hyper-parameters cannot train on that environment."""

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from fragmenta.algorithms.actor_critic import ActorCritic, Learner, State
 from fragmenta.envs import Environment, Transition
 from fragmenta.rl import ValueFit, explained_variance, next_values, split_each, v_trace, value_fit
-from fragmenta.stage import all_mean, all_sum, stage
+from fragmenta.stage import stage
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +31,7 @@ class IMPALA(ActorCritic):
         world, trajectory, log_prob = self.collect(env, self.params(state), state.world, act_keys)
         normalizer, trajectory = self.normalized(state.normalizer, trajectory)
         learner, losses = self.learn(env, state.learner, trajectory, log_prob)
-        finished = all_sum(jax.tree.map(jnp.sum, world.finished))
+        finished = jax.tree.map(jnp.sum, world.finished)
         return State(world, learner, keys, normalizer), {**finished._asdict(), **losses}
 
     @stage
@@ -39,9 +39,8 @@ class IMPALA(ActorCritic):
         self, env: Environment, learner: Learner, trajectory: Transition, log_prob: jax.Array
     ) -> tuple[Learner, dict[str, jax.Array]]:
         """Improve policy and value on one iteration's steps."""
-        gradients, found = self.gradient(env, learner.params, trajectory, log_prob)
-        learner = self.apply(learner, all_mean(gradients))
-        losses, fit = all_mean(found)
+        gradients, (losses, fit) = self.gradient(env, learner.params, trajectory, log_prob)
+        learner = self.apply(learner, gradients)
         return learner, {**losses, "explained_variance": explained_variance(fit)}
 
     @stage

@@ -19,11 +19,12 @@ from fragmenta.rl import (
     fold_each,
     generalized_advantage,
     keys_by_index,
-    rows_of_minibatches,
     split_each,
+    steps_of_minibatches,
+    take_steps,
     value_fit,
 )
-from fragmenta.stage import all_gather, all_mean, all_sum, stage
+from fragmenta.stage import stage
 
 
 class State(NamedTuple):
@@ -32,8 +33,6 @@ class State(NamedTuple):
     world: World
     learner: Learner
     keys: jax.Array
-    agent: jax.Array
-    """The index of each agent, because a replica that holds some of them cannot tell which from their places."""
 
 
 class Sample(NamedTuple):
@@ -113,7 +112,7 @@ class MAPPO(Algorithm):
 
         agent_keys = jax.vmap(jax.random.fold_in, (None, 0))(params_key, agent)
         learner = networks(params_key) if self.shared else jax.vmap(networks)(agent_keys)
-        return State(world, learner, keys_by_index(train_key, self.num_envs), agent)
+        return State(world, learner, keys_by_index(train_key, self.num_envs))
 
     def iterate(self, env: Environment, state: State) -> tuple[State, dict[str, jax.Array]]:
         """Act for `horizon` steps, then learn from them."""
@@ -122,22 +121,23 @@ class MAPPO(Algorithm):
 
         def tick(world: World, time: jax.Array) -> tuple[World, tuple[Transition, jax.Array]]:
             step_keys = fold_each(act_keys, time)
-            action, log_prob = self.act(env, policy, world.observation, world.alive, step_keys, state.agent)
+            action, log_prob = self.act(env, policy, world.observation, world.alive, step_keys)
             world, transition = env.step(world, action)
             return world, (transition, log_prob)
 
         world, (trajectory, log_prob) = jax.lax.scan(tick, state.world.clear_finished(), jnp.arange(self.horizon))
         learner, losses = self.learn(env, state.learner, trajectory, log_prob, learn_keys)
-        finished = all_sum(jax.tree.map(jnp.sum, world.finished), over="envs")
-        return State(world, learner, keys, state.agent), {**finished._asdict(), **losses}
+        finished = jax.tree.map(jnp.sum, world.finished)
+        return State(world, learner, keys), {**finished._asdict(), **losses}
 
     @stage
     def act(
-        self, env: Environment, policy: Any, observation: jax.Array, alive: jax.Array, keys: jax.Array, agent: Any
+        self, env: Environment, policy: Any, observation: jax.Array, alive: jax.Array, keys: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
         """Draw an action for every agent by its own observation, with its log-probability."""
         actions = self._policy(env, policy, _only(alive, observation))
-        agent_keys = jax.vmap(jax.vmap(jax.random.fold_in, (None, 0)), (0, None))(keys, agent)
+        agents = jnp.arange(observation.shape[1])
+        agent_keys = jax.vmap(jax.vmap(jax.random.fold_in, (None, 0)), (0, None))(keys, agents)
         action = jax.vmap(Categorical.sample)(actions, agent_keys)
         return action, actions.log_prob(action)
 
@@ -146,7 +146,7 @@ class MAPPO(Algorithm):
     ) -> tuple[Any, Any]:
         if keys is None:
             return self._policy(env, params["policy"], _only(alive, observation)).mode(), memory
-        return self.act(env, params["policy"], observation, alive, keys, jnp.arange(env.num_agents))[0], memory
+        return self.act(env, params["policy"], observation, alive, keys)[0], memory
 
     @stage
     def learn(
@@ -165,13 +165,11 @@ class MAPPO(Algorithm):
         samples = Sample(observation, everything, trajectory.action, log_prob, advantage, advantage + value, alive)
 
         def epoch(learner: Learner, index: jax.Array) -> tuple[Learner, Any]:
-            return jax.lax.scan(
-                minibatch, learner, rows_of_minibatches(fold_each(keys, index), self.horizon, self.minibatches)
-            )
+            steps = steps_of_minibatches(fold_each(keys, index), self.horizon, self.minibatches)
+            return jax.lax.scan(minibatch, learner, steps)
 
-        def minibatch(learner: Learner, rows: jax.Array) -> tuple[Learner, Any]:
-            batch = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[rows], samples)
-            gradients, found = self.gradient(env, learner.params, batch)
+        def minibatch(learner: Learner, steps: jax.Array) -> tuple[Learner, Any]:
+            gradients, found = self.gradient(env, learner.params, take_steps(samples, steps))
             return self.apply(learner, gradients), found
 
         learner, found = jax.lax.scan(epoch, learner, jnp.arange(self.epochs))
@@ -181,9 +179,9 @@ class MAPPO(Algorithm):
     @stage
     def gradient(self, env: Environment, params: Any, batch: Sample) -> tuple[Any, tuple[Any, ValueFit]]:
         """The gradient of the loss on one minibatch, the losses, and how the values fitted before it."""
-        count = jnp.maximum(all_sum(jnp.sum(batch.alive, dtype=jnp.float32)), 1.0)
+        count = jnp.maximum(jnp.sum(batch.alive, dtype=jnp.float32), 1.0)
         counted = _only(batch.alive, batch.advantage)
-        mean, square = jax.tree.map(lambda x: x / count, all_sum((jnp.sum(counted), jnp.sum(counted**2))))
+        mean, square = jnp.sum(counted) / count, jnp.sum(counted**2) / count
         advantage = (batch.advantage - mean) / (jnp.sqrt(jnp.maximum(square - mean**2, 0.0)) + 1e-8)
 
         def loss(params: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
@@ -202,9 +200,7 @@ class MAPPO(Algorithm):
             return total - self.entropy_cost * losses["entropy"], losses
 
         gradients, losses = jax.grad(loss, has_aux=True)(params)
-        # With separate parameters an agent's gradient concerns nobody else.
-        fit = all_mean(value_fit(batch.target, batch.advantage, batch.alive))
-        return all_sum(gradients, over=None if self.shared else "envs"), (all_sum(losses), fit)
+        return gradients, (losses, value_fit(batch.target, batch.advantage, batch.alive))
 
     @stage
     def apply(self, learner: Learner, gradients: Any) -> Learner:
@@ -244,11 +240,10 @@ def _only(alive: jax.Array, x: jax.Array) -> jax.Array:
 
 
 def _for_each(x: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """The same for every agent, on a last axis: one operation even for one agent, so that replicas trace alike."""
+    """The same for every agent, on a last axis."""
     return jax.lax.broadcast_in_dim(x, shape, tuple(range(x.ndim)))
 
 
 def _everything(observation: jax.Array) -> jax.Array:
-    """The observations of all agents, those of other replicas too, in one row."""
-    everybody = all_gather(observation, axis=observation.ndim - 2, over="agents")
-    return everybody.reshape(*everybody.shape[:-2], -1)
+    """The observations of all agents in one row."""
+    return observation.reshape(*observation.shape[:-2], -1)

@@ -16,11 +16,12 @@ from fragmenta.rl import (
     fold_each,
     generalized_advantage,
     next_values,
-    rows_of_minibatches,
     split_each,
+    steps_of_minibatches,
+    take_steps,
     value_fit,
 )
-from fragmenta.stage import all_mean, all_sum, stage
+from fragmenta.stage import stage
 
 
 class Sample(NamedTuple):
@@ -61,7 +62,7 @@ class PPO(ActorCritic):
         world, trajectory, log_prob = self.collect(env, self.params(state), state.world, act_keys)
         normalizer, trajectory = self.normalized(state.normalizer, trajectory)
         learner, losses = self.learn(env, state.learner, trajectory, log_prob, learn_keys)
-        finished = all_sum(jax.tree.map(jnp.sum, world.finished))
+        finished = jax.tree.map(jnp.sum, world.finished)
         return State(world, learner, keys, normalizer), {**finished._asdict(), **losses}
 
     @stage
@@ -72,11 +73,10 @@ class PPO(ActorCritic):
         samples = self.samples(env, learner.params, trajectory, acted)
 
         def epoch(learner: Learner, index: jax.Array) -> tuple[Learner, Any]:
-            return jax.lax.scan(minibatch, learner, self.minibatch_rows(fold_each(keys, index)))
+            return jax.lax.scan(minibatch, learner, self.minibatch_steps(fold_each(keys, index)))
 
-        def minibatch(learner: Learner, rows: jax.Array) -> tuple[Learner, Any]:
-            batch = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[rows], samples)
-            gradients, found = self.gradient(env, learner.params, batch)
+        def minibatch(learner: Learner, steps: jax.Array) -> tuple[Learner, Any]:
+            gradients, found = self.gradient(env, learner.params, take_steps(samples, steps))
             return self.apply(learner, gradients), found
 
         learner, found = jax.lax.scan(epoch, learner, jnp.arange(self.epochs))
@@ -94,9 +94,9 @@ class PPO(ActorCritic):
         advantage = generalized_advantage(trajectory, value, next_value, self.gamma, self.gae_lambda)
         return Sample(trajectory.observation, trajectory.action, acted, advantage, value)
 
-    def minibatch_rows(self, keys: jax.Array) -> jax.Array:
-        """Which steps make up each minibatch of an epoch."""
-        return rows_of_minibatches(keys, self.horizon, self.minibatches)
+    def minibatch_steps(self, keys: jax.Array) -> jax.Array:
+        """Which steps of every environment make up each minibatch of an epoch."""
+        return steps_of_minibatches(keys, self.horizon, self.minibatches)
 
     def minibatch_features(self, env: Environment, params: Any, batch: Sample) -> jax.Array:
         """What the networks take of the steps of a minibatch."""
@@ -105,7 +105,7 @@ class PPO(ActorCritic):
     @stage
     def gradient(self, env: Environment, params: Any, batch: Sample) -> tuple[Any, tuple[Any, ValueFit]]:
         """The gradient of the loss on one minibatch, the losses, and how the values fitted before it."""
-        mean, square = all_mean((jnp.mean(batch.advantage), jnp.mean(batch.advantage**2)))
+        mean, square = jnp.mean(batch.advantage), jnp.mean(batch.advantage**2)
         advantage = (batch.advantage - mean) / (jnp.sqrt(jnp.maximum(square - mean**2, 0.0)) + 1e-8)
 
         def loss(params: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
@@ -127,8 +127,7 @@ class PPO(ActorCritic):
             return policy_loss + self.value_cost * value_loss - self.entropy_cost * entropy, losses
 
         gradients, losses = jax.grad(loss, has_aux=True)(params)
-        fit = value_fit(batch.advantage + batch.value, batch.advantage)
-        return all_mean(gradients), all_mean((losses, fit))
+        return gradients, (losses, value_fit(batch.advantage + batch.value, batch.advantage))
 
     def optimizer(self) -> optax.GradientTransformation:
         updates = -(-self.total_steps // self.steps_per_iteration) * self.epochs * self.minibatches

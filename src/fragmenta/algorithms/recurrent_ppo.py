@@ -11,8 +11,8 @@ from fragmenta.algorithms.ppo import PPO, Sample
 from fragmenta.envs import Environment, Transition, World
 from fragmenta.errors import ConfigError
 from fragmenta.nn import Recurrent
-from fragmenta.rl import fold_each, rows_of_chunks, split_each
-from fragmenta.stage import all_sum, stage
+from fragmenta.rl import fold_each, steps_of_chunks, split_each
+from fragmenta.stage import stage
 
 
 class Remembered(NamedTuple):
@@ -67,7 +67,7 @@ class RecurrentPPO(PPO):
         (world, memory), (trajectory, acted) = jax.lax.scan(tick, start, jnp.arange(self.horizon))
         normalizer, trajectory = self.normalized(state.normalizer, trajectory)
         learner, losses = self.learn(env, state.learner, trajectory, acted, learn_keys)
-        finished = all_sum(jax.tree.map(jnp.sum, world.finished))
+        finished = jax.tree.map(jnp.sum, world.finished)
         return State(world, learner, keys, normalizer, memory), {**finished._asdict(), **losses}
 
     @stage
@@ -100,8 +100,8 @@ class RecurrentPPO(PPO):
         trajectory = trajectory._replace(observation=seen, next_observation=following)
         return super().samples(env, params, trajectory, acted.log_prob)
 
-    def minibatch_rows(self, keys: jax.Array) -> jax.Array:
-        return rows_of_chunks(keys, self.horizon, self.minibatches)
+    def minibatch_steps(self, keys: jax.Array) -> jax.Array:
+        return steps_of_chunks(keys, self.horizon, self.minibatches)
 
     def minibatch_features(self, env: Environment, params: Any, batch: Sample) -> jax.Array:
         """What is remembered after every step of the chunks, each from the memory before its first."""

@@ -10,7 +10,7 @@ from fragmenta.coordinator.trace import trace
 from fragmenta.envs import EnvOptions, make
 from fragmenta.errors import ConfigError
 from fragmenta.graph import Graph, Plan
-from fragmenta.graph.show import byte_text, delivery_text, operator_text
+from fragmenta.graph.show import byte_text, delivery_text
 from fragmenta.policies import ALIASES, POLICIES, Cluster
 
 DEFAULT = ["ppo", "CartPole-v1"]
@@ -70,12 +70,12 @@ def _describe(graph: Graph, policy: str, replicas: int) -> Iterator[str]:
 def _crossings(plan: Plan) -> Iterator[str]:
     groups: dict[tuple[str, str, str], int] = {}
     for i in plan.interfaces:
-        how = operator_text(i.operator, i.reduction) + delivery_text(i.delivery)
+        how = i.operator.value + delivery_text(i.delivery)
         key = i.producer, i.consumer, how + (f", x{i.times}" if i.times > 1 else "")
         groups[key] = groups.get(key, 0) + i.bytes_per_iteration
     for (producer, consumer, how), size in groups.items():
         yield f"{producer} -> {consumer}: {how}: {byte_text(size)}"
     for program in plan.programs:
         for c in program.collectives():
-            how = operator_text(c.operator, c.reduction) + (f", x{c.times}" if c.times > 1 else "")
+            how = c.operator.value + (f", x{c.times}" if c.times > 1 else "")
             yield f"among {program.fragment.name}: {how}: {byte_text(c.bytes_per_iteration)}"

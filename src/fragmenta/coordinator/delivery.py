@@ -1,7 +1,10 @@
 """What fragments that do not wait for each other may exchange."""
 
+from collections.abc import Mapping
+
 from fragmenta.errors import ConfigError
-from fragmenta.graph import Instruction, Plan, Program, Recv, Send
+from fragmenta.graph import Graph, Instruction, Plan, Program, Recv, Send, Value
+from fragmenta.graph.layout import Layout
 
 
 def check_delivery(plan: Plan) -> None:
@@ -27,6 +30,44 @@ def check_delivery(plan: Plan) -> None:
                 _check_pair(plan, program, plan[delivery.source])
 
 
+def check_parts(plan: Plan, whole: Graph, held: Mapping[int, Layout]) -> None:
+    """Refuse state that one part of the environments at a time cannot stand for.
+
+    Afterwards whoever takes `any` keeps nothing per environment, and replicas that run freely do not draw the same
+    random numbers.
+    """
+    for program in plan.programs:
+        for i in program.state:
+            value, name = program.graph.state_inputs[i], plan.graph.state_names[i]
+            differs = value.shape != whole.state_inputs[i].shape
+            if differs and (program.fragment.replicas == 1 or value.id not in held):
+                other = next(p for p in plan.programs if p is not program)
+                raise ConfigError(
+                    f"fragment '{program.fragment.name}' takes one replica of '{other.fragment.name}' at a time but "
+                    f"keeps '{name}' for all environments: this algorithm cannot run under policy '{plan.policy}'"
+                )
+            if program.fragment.replicas > 1 and not differs and str(value.dtype).startswith("key<"):
+                raise ConfigError(
+                    f"'{name}' is one random key for all environments, and the replicas of '{program.fragment.name}' "
+                    f"do not wait for each other, so each would draw the same numbers from it: keep one key per "
+                    f"environment, as fragmenta.rl.keys_by_index makes them, or choose a synchronous policy"
+                )
+
+
+    shapes = {v.id: v.shape for v in _values(whole)}
+    for interface in plan.interfaces:
+        value = interface.value
+        if interface.delivery.kind == "latest" and shapes.get(value.id, value.shape) != value.shape:
+            raise ConfigError(
+                f"'{interface.name}' {value} goes from '{interface.producer}' to '{interface.consumer}' and is made per "
+                f"environment, but not for those of one replica: this algorithm cannot run under policy '{plan.policy}'"
+            )
+
+
+def _values(graph: Graph) -> list[Value]:
+    return [*graph.block.inputs, *(v for node in graph.block.walk() for v in node.outputs)]
+
+
 def _check_pair(plan: Plan, program: Program, other: Program) -> None:
     one, two = program.fragment, other.fragment
     kinds = {one.delivery_from(two.name).kind, two.delivery_from(one.name).kind}
@@ -43,12 +84,6 @@ def _check_pair(plan: Plan, program: Program, other: Program) -> None:
             f"the replicas of fragment '{which}' go through iterations in step, so '{name}' cannot take them in any "
             f"order: let them talk to nobody but '{name}', and give that one replica"
         )
-    whole = [plan.graph.state_names[i] for i in learner.state if learner.graph.state_inputs[i].id in learner.axes]
-    if whole and actor.replicas > 1:
-        raise ConfigError(
-            f"fragment '{name}' takes one replica of '{actor.fragment.name}' at a time but keeps '{whole[0]}' for all "
-            f"environments: this algorithm cannot run under policy '{plan.policy}'"
-        )
     _check_order(plan, learner)
 
 
@@ -58,11 +93,11 @@ def _check_order(plan: Plan, learner: Program) -> None:
     for crossing in _top_level(learner):
         if isinstance(crossing, Recv):
             arrived = True
-        elif arrived or crossing.interface.axis is not None:
+        elif arrived:
             value = f"'{crossing.interface.name}' {crossing.interface.value}"
             raise ConfigError(
-                f"{value} goes to '{crossing.interface.consumer}' and is made per environment or from what comes from "
-                f"there in the same iteration: this algorithm cannot run under policy '{plan.policy}'"
+                f"{value} goes to '{crossing.interface.consumer}' and is made from what comes from there in the same "
+                f"iteration: this algorithm cannot run under policy '{plan.policy}'"
             )
 
 

@@ -4,7 +4,6 @@ import dataclasses
 
 from fragmenta.coordinator.place import Placement
 from fragmenta.coordinator.sources import Ownership, prefer
-from fragmenta.coordinator.spread import Spread
 from fragmenta.coordinator.views import View
 from fragmenta.graph import Block, Call, Glue, Loop, Value
 
@@ -118,8 +117,7 @@ class _Solver:
         (other,) = made_of
         view = self.views[other]
         inputs = [v for v in node.inputs if self.fragments[v.id]]
-        differs = [v for v in node.outputs if view.spread.get(v.id) == Spread.PARTIAL and v.id not in view.marked]
-        if view.replicas > 1 and differs:
+        if node.id in view.meeting and not view.together:
             return fragment
         smaller = sum(v.bytes for v in node.outputs) <= sum(v.bytes for v in inputs)
         return other if smaller and not all(fragment in self.of(v) for v in inputs) else fragment

@@ -8,7 +8,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from fragmenta.coordinator.partition.parts import joined, parts_of
 from fragmenta.graph import Delivery, Interface, Operator, Plan, Program
+from fragmenta.graph.layout import Split
 from fragmenta.worker.backends.xla import Site, from_raw, site, to_raw
 from fragmenta.worker.channels.mailbox import Mailbox
 from fragmenta.worker.channels.memory import Channel
@@ -204,10 +206,11 @@ def collect(plan: Plan, states: Sequence[tuple[Program, dict[int, Any]]], initia
         if not holders:
             continue
         program = holders[0][0]
-        axis = program.axes.get(plan.graph.state_inputs[i].id)
-        if program.replicas > 1 and axis is not None:
+        value = plan.graph.state_inputs[i]
+        layout = program.layout(value)
+        if program.replicas > 1 and isinstance(layout, Split):
             parts = [jax.device_put(leaf, jax.devices()[0]) for owner, leaf in holders if owner is program]
-            leaf = jnp.concatenate(parts, axis)
+            leaf = joined(parts, layout)
         else:
             leaf = jax.device_put(holders[0][1], jax.devices()[0])
         leaves[i] = from_raw(leaf, plan.graph.state_inputs[i].dtype)
@@ -230,10 +233,10 @@ def part_of_state(program: Program, replica: int, state: Sequence[Any]) -> dict[
     """The leaves that a replica keeps, its own part of those that are split; random keys as plain numbers."""
     found = {}
     for i in program.state:
-        axis = program.axes.get(program.graph.state_inputs[i].id)
+        layout = program.layout(program.graph.state_inputs[i])
         leaf = to_raw(state[i])
-        if program.replicas > 1 and axis is not None:
-            leaf = jnp.split(leaf, program.replicas, axis)[replica]
+        if program.replicas > 1 and isinstance(layout, Split):
+            leaf = parts_of(leaf, layout, program.replicas)[replica]
         found[i] = leaf
     return found
 
@@ -242,8 +245,6 @@ def hold_state(program: Program, deployment: Deployment, leaves: dict[int, Any])
     """A worker's own copies of its leaves, because it will donate their buffers."""
     found = {}
     for i, leaf in leaves.items():
-        value = program.graph.state_inputs[i]
-        split = deployment.site.together > 1
-        place = deployment.site.sharding(value.shape, program.axes.get(value.id) if split else None)
+        place = deployment.held[program.graph.state_inputs[i].id].sharding
         found[i] = jax.device_put(jnp.copy(leaf), place)
     return found

@@ -78,7 +78,7 @@ def flatten(closed: Any) -> Flat:
                 arguments = dict(zip(open_jaxpr(called)[0].invars, map(atom, equation.invars), strict=True))
                 known.update(zip(equation.outvars, walk(called, arguments), strict=True))
                 continue
-            inputs, outputs, apply = as_function(inner, equation)
+            inputs, outputs, _, apply = as_function(inner, equation)
             made = {variable: new(variable) for variable in outputs}
             known.update(made)
             reads, within = [known[variable] for variable in inputs], frozenset(_primitives(equation))

@@ -9,7 +9,9 @@ from typing import Any
 import jax
 import numpy as np
 
+from fragmenta.coordinator.partition.parts import joined, parts_of
 from fragmenta.graph import Interface, Operator, Plan
+from fragmenta.graph.layout import Split
 from fragmenta.worker.backends.xla import to_raw
 from fragmenta.worker.execute import Worker
 
@@ -60,13 +62,20 @@ def _name(plan: Plan, interface: Interface) -> str:
 def _join(interface: Interface, parts: list[np.ndarray]) -> np.ndarray:
     if interface.operator == Operator.REDUCE:
         return np.stack(parts)
-    return parts[0] if interface.axis is None else np.concatenate(parts, interface.axis)
+    layout = _parts(interface)
+    return np.asarray(joined(parts, layout)) if layout else parts[0]
 
 
 def _split(interface: Interface, whole: np.ndarray, count: int) -> list[np.ndarray]:
     if interface.operator == Operator.REDUCE:
         return list(whole)
-    return [whole] * count if interface.axis is None else np.split(whole, count, interface.axis)
+    layout = _parts(interface)
+    return parts_of(whole, layout, count) if layout else [whole] * count
+
+
+def _parts(interface: Interface) -> Split | None:
+    """How what is on its way is cut: as replicas of the one side or of the other hold it."""
+    return next((s for s in (interface.held, interface.wanted) if isinstance(s, Split)), None)
 
 
 def _shape(plan: Plan, interface: Interface) -> tuple[tuple[int, ...], Any]:

@@ -1,18 +1,23 @@
 """JAX's traced programs, behind functions that hide how they differ between its versions.
 
-Only this module, `trace`, `spread` and `flat` look inside a jaxpr.
+Only this module, `trace`, `flat` and `partition` look inside a jaxpr.
 """
 
+import os
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax._src import source_info_util  # nothing public says which line of the user's an equation comes from
 from jax.extend.core import ClosedJaxpr, Literal, Var, jaxpr_as_fun  # pyright: ignore[reportPrivateImportUsage]
 
-from fragmenta.stage import MARK_PREFIX, ROWS_PREFIX, STAGE_PREFIX, mark_p
+from fragmenta.stage import PER_ENVIRONMENT, STAGE_PREFIX
 
-CALLS = ("jit", "pjit", "closed_call", "core_call", "checkpoint", "custom_jvp_call", "custom_vjp_call")
+CALLS = (
+    *("jit", "pjit", "closed_call", "core_call", "checkpoint", "remat", "remat2"),
+    *("custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr"),
+)
 """Primitives that only call the jaxpr inside them, with the same arguments."""
 Equation = Any
 Jaxpr = Any
@@ -26,11 +31,13 @@ class ScanParts(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """Where a node comes from: its equation, and the variables behind the node's inputs and outputs."""
+    """Where a node comes from: its equation, the variables behind the node's inputs and outputs, and the equation as a
+    jaxpr of its own, which may have inputs that it ignores and outputs that are just inputs."""
 
     equation: Any
     inputs: tuple[Any, ...]
     outputs: tuple[Any, ...]
+    closed: Any
 
 
 def is_literal(atom: Any) -> bool:
@@ -77,48 +84,6 @@ def stage_name(equation: Equation) -> str | None:
     return name.removeprefix(STAGE_PREFIX) if isinstance(name, str) and name.startswith(STAGE_PREFIX) else None
 
 
-class MarkParts(NamedTuple):
-    """A mark in a jaxpr: the operation, the axis of replicas it is over (None for any), the dimension that a gather
-    joins along, what goes in, how often it runs."""
-
-    op: str
-    over: str | None
-    axis: int
-    aval: Any
-    times: int
-
-
-def collective_name(equation: Equation) -> str | None:
-    """`mean`, `sum` or `gather` if an equation is a mark over an axis that is bound, else None."""
-    name = equation.params.get("name")
-    return name.removeprefix(MARK_PREFIX) if isinstance(name, str) and name.startswith(MARK_PREFIX) else None
-
-
-def mark(equation: Equation) -> MarkParts | None:
-    """The mark that an equation is, or None."""
-    if equation.primitive is mark_p:
-        params = equation.params
-        return MarkParts(params["op"], params["over"], params["axis"], equation.invars[0].aval, 1)
-    op = collective_name(equation)
-    return MarkParts(op, None, 0, equation.invars[0].aval, 1) if op else None
-
-
-def marks_within(equation: Equation) -> list[MarkParts]:
-    """All marks inside an equation, itself included; one in a scan counts as often as the scan goes round."""
-    found = mark(equation)
-    if found:
-        return [found]
-    rounds = equation.params["length"] if equation.primitive.name == "scan" else 1
-    inside = [m for inner in inner_jaxprs(equation) for sub in open_jaxpr(inner)[0].eqns for m in marks_within(sub)]
-    return [m._replace(times=m.times * rounds) for m in inside]
-
-
-def is_row_wise(equation: Equation) -> bool:
-    """Whether an equation calls a function, or the derivative of one, that is declared to work row by row."""
-    name = equation.params.get("name")
-    return isinstance(name, str) and name.startswith(ROWS_PREFIX)
-
-
 def stages_within(equation: Equation) -> tuple[str, ...]:
     """Every stage called by the jaxprs inside an equation, at any depth, in order of first call."""
     found: dict[str, None] = {}
@@ -129,8 +94,8 @@ def stages_within(equation: Equation) -> tuple[str, ...]:
     return tuple(found)
 
 
-def as_function(jaxpr: Jaxpr, equation: Equation) -> tuple[list[Any], list[Any], Any]:
-    """One equation as a function: the input variables it depends on, its used outputs, and the function between them.
+def as_function(jaxpr: Jaxpr, equation: Equation) -> tuple[list[Any], list[Any], Any, Any]:
+    """One equation as a jaxpr and as a function: the input variables it depends on, its used outputs, both.
 
     Arguments that a called function ignores are left out, so that nobody sends them.
     """
@@ -138,31 +103,52 @@ def as_function(jaxpr: Jaxpr, equation: Equation) -> tuple[list[Any], list[Any],
     outputs = [variable for variable in equation.outvars if not is_dropped(variable)]
     debug_info = jaxpr.debug_info._replace(arg_names=None, result_paths=None)
     single = type(jaxpr)([], inputs, outputs, [equation], equation.effects, debug_info)
-    function = jaxpr_as_fun(ClosedJaxpr(single, []))
+    closed = ClosedJaxpr(single, [])
+    function = jaxpr_as_fun(closed)
     ignored = _ignored(equation)
     if not ignored:
-        return inputs, outputs, function
+        return inputs, outputs, closed, function
 
     def apply(*used: Any) -> list[Any]:
         arguments = iter(used)
         return function(*(blank(v.aval.shape, v.aval.dtype) if v in ignored else next(arguments) for v in inputs))
 
-    return [v for v in inputs if v not in ignored], outputs, apply
+    return [v for v in inputs if v not in ignored], outputs, closed, apply
 
 
-def host_function(equation: Equation, inputs: list[Any], outputs: list[Any]) -> Any | None:
-    """What a call does as a function of numpy arrays, if all that it does is one callback; else None.
+def bind(equation: Equation, values: list[Any], **changed: Any) -> list[Any]:
+    """The results of an equation for other values, and with some of its parameters changed."""
+    found: Any = equation.primitive.get_bind_params(equation.params)
+    functions, params = found if isinstance(found, tuple) else ((), found)  # jax 0.11 has parameters only
+    results = equation.primitive.bind(*functions, *values, **{**params, **changed})
+    return list(results) if equation.primitive.multiple_results else [results]
+
+
+def as_closed_function(closed: Any) -> Any:
+    """A closed jaxpr as a function from its inputs to the list of its outputs."""
+    return jaxpr_as_fun(closed)
+
+
+def source_line(equation: Equation) -> str:
+    """The user's file and line that an equation comes from, or an empty string."""
+    frame = source_info_util.user_frame(equation.source_info.traceback)
+    return f"{os.path.basename(frame.file_name)}:{frame.start_line}" if frame else ""
+
+
+def host_function(equation: Equation, inputs: list[Any], outputs: list[Any]) -> tuple[Any | None, bool]:
+    """What a call does as a function of numpy arrays, if all that it does is one callback; else None. And whether it
+    does the same for every environment.
 
     It takes the values of the variables `inputs` and gives those of `outputs`.
     """
     called = called_jaxpr(equation)
     inner = open_jaxpr(called)[0] if called is not None else None
     if inner is None or [sub.primitive.name for sub in inner.eqns] not in (["pure_callback"], ["io_callback"]):
-        return None
+        return None, False
     (callback,) = inner.eqns
     outside = dict(zip(inner.invars, equation.invars, strict=True))
     if not all(is_literal(atom) or atom in outside for atom in callback.invars):
-        return None
+        return None, False
     arguments = [atom if is_literal(atom) else outside[atom] for atom in callback.invars]
     places = {variable: i for i, variable in enumerate(callback.outvars)}
     inside = dict(zip(equation.outvars, inner.outvars, strict=True))
@@ -174,7 +160,7 @@ def host_function(equation: Equation, inputs: list[Any], outputs: list[Any]) -> 
         results = function(*(atom.val if is_literal(atom) else known[atom] for atom in arguments))
         return [results[i] for i in taken]
 
-    return run
+    return run, getattr(getattr(function, "callback_func", None), PER_ENVIRONMENT, False)
 
 
 def forwarded(equation: Equation) -> dict[Any, Any]:

@@ -7,9 +7,6 @@ from fragmenta.errors import ConfigError, unknown
 from fragmenta.graph import Call, Fragment, Graph
 from fragmenta.policies import Cluster
 
-NOUNS = {"envs": "environments", "agents": "agents"}
-"""The axes along which a fragment may be replicated, and what is on them."""
-
 
 @dataclasses.dataclass(frozen=True)
 class Placement:
@@ -30,7 +27,7 @@ def place(graph: Graph, fragments: Sequence[Fragment], cluster: Cluster) -> Plac
 
     Afterwards every Call has one fragment, devices are listed per replica, and replicas divide the environments.
     """
-    fragments = tuple(_complete(fragment, cluster) for fragment in fragments)
+    fragments = tuple(_complete(fragment, cluster, graph) for fragment in fragments)
     placed = [stage for fragment in fragments for stage in fragment.stages]
     for name in placed:
         if name not in graph.stages:
@@ -44,7 +41,7 @@ def place(graph: Graph, fragments: Sequence[Fragment], cluster: Cluster) -> Plac
     if len(set(names)) < len(names):
         raise ConfigError(f"fragments {', '.join(names)} must have different names")
     for fragment in fragments:
-        _check_divides(fragment, graph.sizes)
+        _check_divides(fragment, graph)
     graph = _open(graph, frozenset(placed))
     placement = Placement(graph, tuple(fragment for fragment in fragments if fragment.stages), cluster.apart)
     for node in graph.block.walk():
@@ -58,12 +55,12 @@ def place(graph: Graph, fragments: Sequence[Fragment], cluster: Cluster) -> Plac
     return placement
 
 
-def _complete(fragment: Fragment, cluster: Cluster) -> Fragment:
+def _complete(fragment: Fragment, cluster: Cluster, graph: Graph) -> Fragment:
     if fragment.replicas < 1:
         raise ConfigError(f"fragment '{fragment.name}' has {fragment.replicas} replicas: it needs at least 1")
-    if fragment.replicas > 1 and fragment.axis not in NOUNS:
+    if fragment.replicas > 1 and fragment.axis not in graph.sizes:
         raise ConfigError(
-            f"fragment '{fragment.name}' has replicas along '{fragment.axis}': choose one of {', '.join(NOUNS)}"
+            f"fragment '{fragment.name}' has replicas along '{fragment.axis}': choose one of {', '.join(graph.sizes)}"
         )
     devices = tuple(_device(name, cluster) for name in fragment.devices)
     if len(devices) == 1:
@@ -102,14 +99,14 @@ def _open(graph: Graph, placed: frozenset[str]) -> Graph:
                     + (f" (or the stages within it: {', '.join(node.inner)})" if node.inner else "")
                 )
         inside = {outer for node in missing.values() for outer in (node.stage, *node.inner)} - placed
-        graph = graph.retrace(graph.sizes, None, frozenset(inside))
+        graph = graph.retrace(graph.sizes, frozenset(inside))
 
 
-def _check_divides(fragment: Fragment, sizes: dict[str, int]) -> None:
+def _check_divides(fragment: Fragment, graph: Graph) -> None:
     """Replicas hold parts of equal size."""
-    if fragment.axis is None or sizes[fragment.axis] % fragment.replicas == 0:
+    if fragment.axis is None or fragment.replicas == 1 or graph.sizes[fragment.axis] % fragment.replicas == 0:
         return
-    size, noun, count = sizes[fragment.axis], NOUNS[fragment.axis], fragment.replicas
+    size, noun, count = graph.sizes[fragment.axis], graph.nouns[fragment.axis], fragment.replicas
     divisors = [d for d in range(1, size + 1) if size % d == 0]
     fitting = [max(d for d in divisors if d <= count), *[d for d in divisors if d > count][:1]]
     below, above = size - size % count, size - size % count + count

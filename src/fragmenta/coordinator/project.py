@@ -2,17 +2,15 @@
 
 import dataclasses
 
-from fragmenta.coordinator.delivery import check_delivery
+from fragmenta.coordinator.delivery import check_delivery, check_parts
 from fragmenta.coordinator.demand import Demand, demand
+from fragmenta.coordinator.partition.analyse import Partitioner
 from fragmenta.coordinator.place import Placement
-from fragmenta.coordinator.sources import own
-from fragmenta.coordinator.spread import Spread
-from fragmenta.coordinator.views import View, view
-from fragmenta.errors import ConfigError
+from fragmenta.coordinator.sources import Ownership, own
+from fragmenta.coordinator.views import View, view, whole_view
 from fragmenta.graph import (
     Block,
     Call,
-    Fragment,
     Glue,
     Instruction,
     Interface,
@@ -26,65 +24,104 @@ from fragmenta.graph import (
     Send,
     Value,
 )
+from fragmenta.graph.layout import PARTIAL, WHOLE, Layout
 
 
-class _DiffersError(ConfigError):
-    """A value that differs among replicas is used as if it did not."""
+class _MeetError(Exception):
+    """Replicas that run apart would have to exchange something."""
 
-    def __init__(self, fragment: str, message: str) -> None:
-        super().__init__(message)
-        self.fragment = fragment
+    def __init__(self, fragment: str, value: int | None = None) -> None:
+        super().__init__(fragment)
+        self.fragment, self.value = fragment, value
 
 
 def project(placement: Placement, policy: str) -> Plan:
     """One program per fragment. Afterwards sends and receives pair up in program order, and every program keeps its
     state: what all programs together compute is what the graph computes.
 
-    Replicas of a fragment whose stages hold marks run together, as do those that need the result of a mark themselves.
+    Replicas of a fragment that have something to exchange run together.
     """
-    together = {fragment.name for fragment in placement.fragments if _meet(placement, fragment)}
-    marks = [
-        n for n in placement.graph.block.walk() if (isinstance(n, Glue) and n.mark) or (isinstance(n, Call) and n.marks)
-    ]
+    if any(not d.waits and d.kind != "every" for f in placement.fragments for d in f.delivery):
+        return drifting_plan(placement, policy)
+    together: set[str] = set()
+    combined: dict[str, frozenset[int]] = {}
+    partitioners = {f.replicas: Partitioner(f.replicas) for f in placement.fragments}
+    ownership = own(placement)
+    views: dict[str, View] = {}
     while True:
+        for fragment in placement.fragments:
+            name = fragment.name
+            if fragment.replicas == 1:
+                views[name] = whole_view(placement, fragment)
+            elif name not in views:
+                sums = combined.get(name, frozenset())
+                with_parts = partitioners[fragment.replicas]
+                views[name] = view(placement, fragment, name in together, sums, ownership.fragments, with_parts)
         try:
-            plan = _project(placement, policy, together)
+            plan = cut(placement, policy, views, ownership)
             check_delivery(plan)
             return plan
-        except _DiffersError as error:
-            if not marks or error.fragment in together:
-                raise
+        except _MeetError as error:
             together.add(error.fragment)
+            if error.value is not None:
+                combined[error.fragment] = combined.get(error.fragment, frozenset()) | {error.value}
+            del views[error.fragment]
 
 
-def _meet(placement: Placement, fragment: Fragment) -> bool:
-    """Whether the replicas of a fragment meet within its stages."""
-    calls = (node for node in placement.graph.block.walk() if isinstance(node, Call))
-    own = (call for call in calls if placement.fragment_of(call) == fragment.name)
-    return fragment.replicas > 1 and any(mark.applies(fragment.axis) for call in own for mark in call.marks)
+def drifting_plan(placement: Placement, policy: str) -> Plan:
+    """The plan of fragments that do not wait for each other: each replica works as if there were no others.
 
-
-def _project(placement: Placement, policy: str, together: set[str]) -> Plan:
+    All of it is traced with one replica's environments, since that is what arrives at a time.
+    """
+    replicated = [f for f in placement.fragments if f.replicas > 1 and f.axis]
+    if not replicated:
+        ownership = own(placement)
+        plan = cut(placement, policy, {f.name: whole_view(placement, f) for f in placement.fragments}, ownership)
+        check_delivery(plan)
+        return plan
+    axis, count = replicated[0].axis, replicated[0].replicas
+    assert axis is not None
+    wide = placement.graph
+    graph = wide.retrace(wide.sizes | {axis: wide.sizes[axis] // count}, wide.opened)
+    placement = dataclasses.replace(placement, graph=graph)
     ownership = own(placement)
-    views = {f.name: view(placement, f, f.name in together, ownership.fragments) for f in placement.fragments}
+    splits = dict(zip((v.id for v in graph.state_inputs), wide.splits(axis), strict=True))
+    held: dict[int, Layout] = {key: split for key, split in splits.items() if split}
+    views = {}
+    for fragment in placement.fragments:
+        alone = whole_view(placement, fragment)
+        views[fragment.name] = dataclasses.replace(alone, layouts=held if fragment.replicas > 1 else {})
+    plan = cut(placement, policy, views, ownership)
+    check_delivery(plan)
+    check_parts(plan, wide, held)
+    return plan
+
+
+def cut(placement: Placement, policy: str, views: dict[str, View], ownership: Ownership) -> Plan:
+    """One program per fragment, by what each of them sees of the graph."""
     needs = demand(placement, ownership, views)
     cutter = _Cutter(placement, views, needs)
-    instructions = cutter.block(placement.graph.block, placement.graph.state_inputs, 1)
     graph = placement.graph
+    instructions = cutter.block(graph.block, graph.state_inputs, 1)
     programs = []
     for name, its_view in views.items():
+        state = tuple(i for i, v in enumerate(graph.state_inputs) if cutter.makes(v, name))
+        metrics = tuple(i for i, reporter in enumerate(needs.reporter) if reporter == name)
+        results = [*state, *(len(graph.state_inputs) + i for i in metrics)]
+        last = [c for i in results if (c := its_view.conversions.get((-1, "results", i)))]
         program = Program(
             fragment=its_view.fragment,
             replicas=its_view.replicas,
             parts=its_view.parts,
-            instructions=tuple(instructions[name]),
+            instructions=(*instructions[name], *map(Run, last)),
             graph=its_view.graph,
-            state=tuple(i for i, v in enumerate(graph.state_inputs) if cutter.makes(v, name)),
-            metrics=tuple(i for i, reporter in enumerate(needs.reporter) if reporter == name),
-            axes=its_view.axes,
+            state=state,
+            metrics=metrics,
+            layouts=its_view.layouts,
             together=its_view.together,
         )
-        _check_replicas_agree(program, its_view)
+        if program.fragment.replicas > 1 and not program.together and program.exchanges():
+            raise _MeetError(name)
         programs.append(program)
     return Plan(policy, graph, tuple(programs), tuple(cutter.interfaces))
 
@@ -133,7 +170,17 @@ class _Cutter:
             if bodies[name] or carries or stacked:
                 twin = its_view.nodes[loop.id]
                 assert isinstance(twin, Loop)
-                programs[name].append(Repeat(twin, tuple(bodies[name]), carries, sequences, stacked))
+                params = zip(loop.body.inputs, loop.constants, strict=False)
+                constants = [i for i, (inside, _) in enumerate(params) if self.has(inside, name)]
+                begin = [("constants", i) for i in constants]
+                begin += [("carries", i) for i in carries] + [("sequences", i) for i in sequences]
+                programs[name] += self._conversions(its_view, loop, begin)
+                body = [*bodies[name], *self._conversions(its_view, loop, [("results", i) for i in carries])]
+                programs[name].append(Repeat(twin, tuple(body), carries, sequences, stacked))
+
+    def _conversions(self, its_view: View, loop: Loop, places: list[tuple[str, int]]) -> list[Run]:
+        found = (its_view.conversions.get((loop.id, which, i)) for which, i in places)
+        return [Run(node) for node in found if node]
 
     def _exchange(self, value: Value, programs: dict[str, list[Instruction]], times: int) -> None:
         for consumer in self.views:
@@ -147,67 +194,32 @@ class _Cutter:
     def _interface(self, value: Value, producer: str, consumer: str, times: int) -> Interface:
         source, target = self.views[producer], self.views[consumer]
         name = self.placement.graph.names.get(value.id, "")
-        parts_axis = target.axes.get(value.id)
-        axis = source.axes.get(value.id) if source.replicas > 1 else parts_axis
-        operator, reduction = _operator(value, name, axis, source, target)
-        if operator == Operator.SCATTER:
-            axis = parts_axis
-        copies = {Operator.BROADCAST: target.replicas, Operator.REDUCE: source.replicas}.get(operator, 1)
-        if operator == Operator.ALL_TO_ALL and parts_axis is None:
-            copies = target.replicas
+        held = source.layout(value) if source.replicas > 1 else WHOLE
+        wanted = target.layout(value) if target.replicas > 1 else WHOLE
+        if source.layout(value) == PARTIAL and (source.replicas == 1 or target.replicas > 1):
+            raise _MeetError(producer, value.id)
         delivery = target.fragment.delivery_from(producer)
         if delivery.kind == "any":  # how old the source's values may be is known here only
             delivery = dataclasses.replace(delivery, max_lag=source.fragment.delivery_from(consumer).max_lag)
-        crossing = value, name, producer, consumer, operator, axis, reduction, times, copies, delivery
-        return Interface(*crossing, parts_axis if operator == Operator.ALL_TO_ALL else None)
+        operator = _operator(held, wanted, source, target)
+        copies = {Operator.BROADCAST: target.replicas, Operator.REDUCE: source.replicas}.get(operator, 1)
+        if operator == Operator.ALL_TO_ALL and wanted == WHOLE:
+            copies = target.replicas
+        return Interface(value, name, producer, consumer, operator, held, wanted, times, copies, delivery)
 
 
-def _operator(value: Value, name: str, axis: int | None, source: View, target: View) -> tuple[Operator, str | None]:
-    """The table of design: producer's and consumer's replicas and the value's dimension give the operator."""
-    if source.together and source.spread[value.id] == Spread.PARTIAL:
-        raise _differs(value, name, source, "leaves")
-    if source.replicas == 1:
+def _operator(held: Layout, wanted: Layout, source: View, target: View) -> Operator:
+    """The table of design: producer's and consumer's replicas, and how each holds the value, give the operator."""
+    if target.fragment.delivery_from(source.fragment.name).kind == "any":
+        return Operator.GATHER if source.replicas > 1 else Operator.SEND
+    if source.replicas == 1 or held == WHOLE:
         if target.replicas == 1:
-            return Operator.SEND, None
-        return (Operator.BROADCAST if axis is None else Operator.SCATTER), None
-    mark, spread = source.marked.get(value.id), source.spread[value.id]
-    if target.replicas == 1 and mark in ("mean", "sum"):
-        return Operator.REDUCE, mark
-    if target.replicas == 1 and (mark == "gather" or spread == Spread.SPLIT):
-        return Operator.GATHER, None
-    if spread == Spread.PARTIAL:
-        raise _differs(value, name, source, "leaves")
-    same_parts = target.replicas == source.replicas and target.fragment.axis == source.fragment.axis
-    if same_parts or (spread == Spread.SHARED and value.id not in target.axes):
-        return Operator.SEND, None
-    if target.fragment.axis != source.fragment.axis:
-        # Each has another cut of it. What all of the source have alike, one of them hands out.
-        return (Operator.SCATTER if spread == Spread.SHARED else Operator.ALL_TO_ALL), None
-    raise ConfigError(
-        f"'{name}' {value} goes from {source.replicas} replicas of '{source.fragment.name}' along "
-        f"'{source.fragment.axis}' to {target.replicas} of '{target.fragment.name}' along '{target.fragment.axis}': "
-        f"give both as many along the same axis, or one of them a single replica"
-    )
-
-
-def _check_replicas_agree(program: Program, its_view: View) -> None:
-    """State that replicas keep, and metrics that they report, must be shared or split by environment."""
-    if program.fragment.replicas == 1:
-        return
-    graph = program.graph
-    for i in program.state:
-        before, after = graph.state_inputs[i], graph.state_outputs[i]
-        if its_view.spread[after.id] != its_view.spread[before.id] and its_view.spread[after.id] != Spread.SHARED:
-            raise _differs(after, graph.state_names[i], its_view, "is kept by")
-    for i in program.metrics:
-        if its_view.spread[graph.metrics[i].id] != Spread.SHARED:
-            raise _differs(graph.metrics[i], graph.metric_names[i], its_view, "is a metric of")
-
-
-def _differs(value: Value, name: str, view: View, how: str) -> _DiffersError:
-    fragment = view.fragment
-    return _DiffersError(
-        fragment.name,
-        f"'{name}' {value} {how} fragment '{fragment.name}', but its {fragment.replicas} replicas would each have "
-        f"another one: wrap it in all_mean or all_sum, or keep one entry per environment",
-    )
+            return Operator.SEND
+        if wanted != WHOLE:
+            return Operator.SCATTER
+        same = source.replicas == target.replicas
+        return Operator.SEND if same else Operator.BROADCAST
+    if target.replicas == 1:
+        return Operator.REDUCE if held == PARTIAL else Operator.GATHER
+    same = source.replicas == target.replicas and held == wanted
+    return Operator.SEND if same else Operator.ALL_TO_ALL

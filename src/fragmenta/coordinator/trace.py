@@ -1,6 +1,7 @@
-"""Trace a training loop into a graph. With `jaxprs`, `flat` and `spread` the only code that reads JAX's programs."""
+"""Trace a training loop into a graph. With `jaxprs`, `flat` and `partition` the only code that reads JAX's programs."""
 
-import dataclasses
+import contextlib
+import functools
 import itertools
 import re
 from typing import Any
@@ -9,44 +10,29 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fragmenta.algorithms import Algorithm
+from fragmenta.algorithms import Algorithm, Axis
 from fragmenta.coordinator import jaxprs
 from fragmenta.envs import Environment
 from fragmenta.errors import ConfigError
-from fragmenta.graph import Block, Call, Glue, Graph, Loop, Mark, Node, Value
+from fragmenta.graph import Block, Call, Glue, Graph, Loop, Node, Value
+from fragmenta.graph.layout import Split
 
 
 def trace(algorithm: Algorithm, env: Environment) -> Graph:
     """The graph of one `iterate`. Afterwards every stage is a Call, every scan that holds one a Loop, the rest Glue."""
-    return _trace(algorithm, env, {"envs": algorithm.num_envs, "agents": env.num_agents}, None, frozenset())
+    return _trace(algorithm, env, frozenset())
 
 
-def abstract_state(algorithm: Algorithm, env: Environment, num_envs: int) -> Any:
-    """Shapes and types of the state with that many environments; runs nothing."""
-    sized = dataclasses.replace(algorithm, num_envs=num_envs)
-    return jax.eval_shape(lambda: sized.init(env, jax.random.key(0)))
+def abstract_state(algorithm: Algorithm, env: Environment) -> Any:
+    """Shapes and types of the state; runs nothing."""
+    return jax.eval_shape(lambda: algorithm.init(env, jax.random.key(0)))
 
 
-def _trace(
-    algorithm: Algorithm,
-    env: Environment,
-    sizes: dict[str, int],
-    together: tuple[str, int] | None,
-    opened: frozenset[str],
-) -> Graph:
-    """Trace at these sizes, as one of several replicas that run as one, looking into the stages in `opened`."""
-    sized = env.with_agents(sizes["agents"])
-
-    def iterate(state: Any) -> Any:
-        return algorithm.iterate(sized, state)
-
-    state = abstract_state(algorithm, sized, sizes["envs"])
-    axis_env = [together] if together else None
-    closed, shapes = jax.make_jaxpr(iterate, axis_env=axis_env, return_shape=True)(state)
-    if jax.tree.structure(shapes[0]) != jax.tree.structure(state) or jax.tree.leaves(shapes[0]) != jax.tree.leaves(
-        state
-    ):
-        raise ConfigError(f"{type(algorithm).__name__}.iterate must return a state of the same shapes as it takes")
+def _trace(algorithm: Algorithm, env: Environment, opened: frozenset[str]) -> Graph:
+    """Trace, looking into the stages in `opened`."""
+    state = abstract_state(algorithm, env)
+    closed, shapes = jax.make_jaxpr(lambda state: algorithm.iterate(env, state), return_shape=True)(state)
+    _check_returned(algorithm, state, shapes)
     tracer = _Tracer(opened)
     block = tracer.block(closed)
     state_names = _leaf_names(state)
@@ -57,21 +43,77 @@ def _trace(
         tracer.names.setdefault(value.id, name)
     top = dict.fromkeys(name for node in block.walk() if isinstance(node, Call) for name in node.holds)
     nested = dict.fromkeys(name for node in block.walk() if isinstance(node, Call) for name in node.inner)
+    axes = {axis.name: axis for axis in algorithm.axes(env)}
+
+    def resized(sizes: dict[str, int], opened: frozenset[str]) -> Graph:
+        smaller, there = algorithm, env
+        for name, size in sizes.items():
+            if size != axes[name].size:
+                axis = next(axis for axis in smaller.axes(there) if axis.name == name)
+                smaller, there = axis.resized(size)
+        return _trace(smaller, there, opened)
+
     return Graph(
         block=block,
         state_names=state_names,
         metric_names=metric_names,
         stages=tuple(dict.fromkeys([*top, *nested])),
         top_stages=tuple(top),
-        sizes=sizes,
+        sizes={name: axis.size for name, axis in axes.items()},
+        nouns={name: axis.noun for name, axis in axes.items()},
         opened=opened,
         names=tracer.names,
-        retrace=lambda *arguments: _trace(algorithm, env, *arguments),
+        retrace=resized,
+        splits=functools.cache(lambda name: _splits(axes[name], state)),
     )
 
 
+def _check_returned(algorithm: Algorithm, state: Any, shapes: Any) -> None:
+    """The state must come back with the same structure, shapes and types."""
+    name = type(algorithm).__name__
+    if not isinstance(shapes, (tuple, list)) or len(shapes) != 2:
+        raise ConfigError(f"{name}.iterate must return two things, the next state and a dictionary of metrics")
+    before, after = (dict(jax.tree_util.tree_leaves_with_path(tree)) for tree in (state, shapes[0]))
+    for path in [*before, *(path for path in after if path not in before)]:
+        one, two = (_text(leaves.get(path)) for leaves in (before, after))
+        if one != two:
+            leaf = _leaf_name(path) or "state"
+            wrong = f"{name}.iterate takes '{leaf}' as {one} and returns it as {two}"
+            raise ConfigError(f"{wrong}: the next state must have the shapes and types of the first")
+    if jax.tree.structure(state) != jax.tree.structure(shapes[0]):
+        raise ConfigError(
+            f"{name}.iterate takes a state of structure {jax.tree.structure(state)} and returns "
+            f"{jax.tree.structure(shapes[0])}: return the same kinds of containers"
+        )
+
+
+def _text(leaf: Any) -> str:
+    return "nothing" if leaf is None else f"{leaf.dtype}[{','.join(map(str, leaf.shape))}]"
+
+
+def _splits(axis: Axis, state: Any) -> tuple[Split | None, ...]:
+    """Where the leaves of a state have an axis: compared with the same state at another length of it.
+
+    Any answer would be right, since replicas may hold a value as they like; this one makes the least cross.
+    """
+    shapes = [tuple(leaf.shape) for leaf in jax.tree.leaves(state)]
+    for size in (2 * axis.size, 1):
+        with contextlib.suppress(Exception):  # an algorithm may refuse that size; then the next one is asked
+            others = [tuple(leaf.shape) for leaf in jax.tree.leaves(abstract_state(*axis.resized(size)))]
+            found = [_growing(a, b, axis.size, size) for a, b in zip(shapes, others, strict=True)]
+            if any(found):
+                return tuple(found)
+    return tuple(Split(shape.index(axis.size)) if axis.size in shape else None for shape in shapes)
+
+
+def _growing(shape: tuple[int, ...], other: tuple[int, ...], size: int, other_size: int) -> Split | None:
+    if len(shape) != len(other):
+        return None
+    return next((Split(d) for d, (a, b) in enumerate(zip(shape, other, strict=True)) if a * other_size == b * size and a != b), None)
+
+
 class _Tracer:
-    """Numbers values and nodes in program order, so that two traces of one loop agree on them."""
+    """Numbers values and nodes in program order."""
 
     def __init__(self, opened: frozenset[str]) -> None:
         self.opened = opened
@@ -116,9 +158,8 @@ class _Tracer:
 
     def _glue(self, jaxpr: Any, equation: Any, scope: dict[Any, Value], nodes: list[Node]) -> None:
         inputs, outputs, apply, origin = self._bound(jaxpr, equation, scope)
-        mark = _mark(jaxprs.mark(equation))
         label = equation.params.get("name", equation.primitive.name)
-        nodes.append(Glue(next(self._ids), str(label), inputs, outputs, apply, mark, origin))
+        nodes.append(Glue(next(self._ids), str(label), inputs, outputs, apply, origin))
 
     def _call(
         self,
@@ -131,10 +172,9 @@ class _Tracer:
         inner: tuple[str, ...],
     ) -> None:
         inputs, outputs, apply, origin = self._bound(jaxpr, equation, scope)
-        marks = tuple(m for m in map(_mark, jaxprs.marks_within(equation)) if m)
         effects = bool(equation.effects)
-        host = jaxprs.host_function(equation, list(origin.inputs), list(origin.outputs))
-        nodes.append(Call(next(self._ids), stage, inputs, outputs, apply, inner, holds, marks, effects, host, origin))
+        host, alike = jaxprs.host_function(equation, list(origin.inputs), list(origin.outputs))
+        nodes.append(Call(next(self._ids), stage, inputs, outputs, apply, inner, holds, effects, host, alike, origin))
         called = jaxprs.called_jaxpr(equation)
         if called is None:
             return
@@ -176,12 +216,12 @@ class _Tracer:
         )
 
     def _bound(self, jaxpr: Any, equation: Any, scope: dict[Any, Value]) -> tuple[Any, Any, Any, Any]:
-        inputs, outputs, apply = jaxprs.as_function(jaxpr, equation)
+        inputs, outputs, closed, apply = jaxprs.as_function(jaxpr, equation)
         forwarded = jaxprs.forwarded(equation)
         for variable in outputs:
             scope[variable] = scope[forwarded[variable]] if variable in forwarded else self._value(variable.aval)
         own = [i for i, variable in enumerate(outputs) if variable not in forwarded]
-        origin = jaxprs.Origin(equation, tuple(inputs), tuple(outputs[i] for i in own))
+        origin = jaxprs.Origin(equation, tuple(inputs), tuple(outputs[i] for i in own), closed)
 
         def apply_own(*arguments: Any) -> list[Any]:
             results = apply(*arguments)
@@ -203,16 +243,13 @@ class _Tracer:
         return Value(next(self._ids), tuple(aval.shape), aval.dtype)
 
 
-def _mark(parts: jaxprs.MarkParts | None) -> Mark | None:
-    if parts is None:
-        return None
-    return Mark(parts.op, parts.over, parts.axis, Value(-1, tuple(parts.aval.shape), parts.aval.dtype), parts.times)
-
-
 def _leaf_names(tree: Any) -> tuple[str, ...]:
     """The path of every leaf, as in `learner.params.policy`."""
-    paths = (jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(tree))
-    return tuple(re.sub(r"[.\[\]'\"]+", ".", path).strip(".") for path in paths)
+    return tuple(_leaf_name(path) for path, _ in jax.tree_util.tree_leaves_with_path(tree))
+
+
+def _leaf_name(path: Any) -> str:
+    return re.sub(r"[.\[\]'\"]+", ".", jax.tree_util.keystr(path)).strip(".")
 
 
 def _last_name(path: str) -> str:

@@ -1,182 +1,324 @@
-"""How the graph looks from inside each fragment: at which size it is traced, and what its replicas share."""
+"""How the graph looks from inside each fragment: what one of its replicas holds of every value and does of every node."""
 
 import dataclasses
+import itertools
+from collections.abc import Sequence
+from typing import Any
 
+from fragmenta.coordinator import jaxprs
+from fragmenta.coordinator.partition.analyse import Partitioner
+from fragmenta.coordinator.partition.block import Block as Partitioned
+from fragmenta.coordinator.partition.knowledge import Known, known_constant
+from fragmenta.coordinator.partition.parts import Replica, convert, meets
 from fragmenta.coordinator.place import Placement
-from fragmenta.coordinator.spread import Spread, env_axis, makes_shared, spread_of, spread_of_constant
 from fragmenta.errors import ConfigError
-from fragmenta.graph import Block, Call, Fragment, Glue, Graph, Loop, Node, Value
+from fragmenta.graph import Block, Call, Fragment, Glue, Graph, Loop, Node, Share, Value
+from fragmenta.graph.exchange import Exchange
+from fragmenta.graph.layout import PARTIAL, WHOLE, Layout, Split, divides, local_shape
+
+Place = tuple[int, str, int]
+"""A loop (or -1 for the iteration), one of `constants`, `carries`, `sequences` and `results`, and a position among them."""
 
 
 @dataclasses.dataclass(frozen=True)
 class View:
-    """The graph at one fragment's size. `replicas` counts those that run apart; in one program they count as one.
-
-    `parts` says into how many parts a value falls at that size.
-    """
+    """The graph as one fragment's replica sees it. `replicas` counts those that run apart; in one program they count as
+    one. `parts` says into how many parts a value falls."""
 
     fragment: Fragment
     graph: Graph
     replicas: int
     parts: int
     together: bool
-    nodes: dict[int, Node]
-    spread: dict[int, Spread]
-    axes: dict[int, int]
-    marked: dict[int, str]
-    """Values that are to be reduced where they leave the replicas: `mean`, `sum` or `gather`."""
-    elsewhere: frozenset[int]
-    """Glue that a replica cannot compute from its part, so it is computed outside and received."""
+    nodes: dict[int, Node] = dataclasses.field(default_factory=dict)
+    layouts: dict[int, Layout] = dataclasses.field(default_factory=dict)
+    conversions: dict[Place, Glue] = dataclasses.field(default_factory=dict)
+    """What has to be converted where a loop or the iteration begins or ends."""
+    elsewhere: frozenset[int] = frozenset()
+    """Glue for which replicas would have to meet, so it is computed outside and received."""
+    meeting: frozenset[int] = frozenset()
+    """Nodes for which replicas meet."""
+
+    def layout(self, value: Value) -> Layout:
+        """How a replica holds a value."""
+        return self.layouts.get(value.id, WHOLE)
 
 
-def view(placement: Placement, fragment: Fragment, together: bool, sources: dict[int, frozenset[str]]) -> View:
-    """The view of a fragment. Afterwards every value of the graph has a spread, and a dimension where it is split."""
-    wide = placement.graph
-    axis, count = fragment.axis, fragment.replicas
-    feeders = [f for f in placement.fragments if fragment.delivery_from(f.name).kind == "any"]
-    if count == 1 and not feeders:
-        return View(fragment, wide, 1, 1, False, _index(wide.block), {}, {}, {}, frozenset())
-    if feeders:
-        # Takes one replica's part at a time, as if there were no other environments.
-        axis, count = feeders[0].axis, feeders[0].replicas
-    assert axis is not None
-    sizes = wide.sizes | {axis: wide.sizes[axis] // count}
-    narrow = wide.retrace(sizes, (axis, count) if together else None, wide.opened)
-    nodes = _index(narrow.block)
-    _check_aligned(wide, narrow, nodes)
-    values = {value.id: value for value in _values(narrow.block)}
-    found = {value.id: env_axis(value.shape, values[value.id].shape) for value in _values(wide.block)}
-    axes = {value: dimension for value, dimension in found.items() if dimension is not None}
-    if feeders:
-        return View(fragment, narrow, 1, count, False, nodes, {}, axes, {}, frozenset())
+def whole_view(placement: Placement, fragment: Fragment) -> View:
+    """The view of a fragment that sees all of everything."""
+    nodes = {node.id: node for node in placement.graph.block.walk()}
+    return View(fragment, placement.graph, fragment.replicas, fragment.replicas, False, nodes)
+
+
+def view(
+    placement: Placement,
+    fragment: Fragment,
+    together: bool,
+    combined: frozenset[int],
+    sources: dict[int, frozenset[str]],
+    partitioner: Partitioner,
+) -> View:
+    """The view of a fragment with replicas that hold parts.
+
+    Afterwards every value of the graph has a layout, every node that the fragment may run takes and gives values in
+    them, and what it takes for that from other replicas is known. Sums in `combined` are not left in summands.
+    """
+    count = fragment.replicas
     single = frozenset(f.name for f in placement.fragments if f.replicas == 1)
-    walk = _Walk(placement, fragment, together, nodes, sources, single)
-    inputs = zip(wide.block.inputs, narrow.block.inputs, strict=True)
-    walk.spread.update({a.id: _by_shape(a, b) for a, b in inputs})
-    walk.block(wide.block)
+    while True:
+        walk = _Walk(placement, fragment, together, combined, sources, single, partitioner)
+        graph = walk.graph()
+        if walk.combined == combined:
+            break
+        combined = frozenset(walk.combined)
     return View(
         fragment=fragment,
-        graph=narrow,
+        graph=graph,
         replicas=1 if together and not placement.apart else count,
         parts=count,
         together=together,
-        nodes=nodes,
-        spread=walk.spread,
-        axes=axes,
-        marked=walk.marked,
+        nodes=walk.nodes,
+        layouts={key: layout for key, layout in walk.layouts.items() if layout != WHOLE},
+        conversions=walk.conversions,
         elsewhere=frozenset(walk.elsewhere),
+        meeting=frozenset(n.id for n in walk.nodes.values() if not isinstance(n, Loop) and n.share and n.share.exchanges),
     )
 
 
 class _Walk:
-    """One pass over the graph, as one fragment's replica would compute it."""
+    """One pass over the graph, as one fragment's replica computes it."""
 
     def __init__(
         self,
         placement: Placement,
         fragment: Fragment,
         together: bool,
-        nodes: dict[int, Node],
+        combined: frozenset[int],
         sources: dict[int, frozenset[str]],
         single: frozenset[str],
+        partitioner: Partitioner,
     ) -> None:
-        self.placement, self.fragment, self.together, self.nodes = placement, fragment, together, nodes
-        self.sources, self.single = sources, single
-        self.spread: dict[int, Spread] = {}
-        self.marked: dict[int, str] = {}
+        self.placement, self.fragment, self.together = placement, fragment, together
+        self.combined, self.sources, self.single, self.partitioner = set(combined), sources, single, partitioner
+        self.layouts: dict[int, Layout] = {}
+        self.known: dict[int, Known] = {}
+        self.values: dict[int, Value] = {}
+        self.nodes: dict[int, Node] = {}
+        self.conversions: dict[Place, Glue] = {}
         self.elsewhere: set[int] = set()
+        self.taken_whole: set[int] = set()
+        self._new = itertools.count(-2, -1)
 
-    def block(self, block: Block) -> None:
-        """Find the spread of every value that the block makes, from that of its inputs."""
+    def graph(self) -> Graph:
+        """The graph of a replica: the same nodes and values, in parts."""
+        wide = self.placement.graph
+        assert self.fragment.axis is not None
+        held: list[Layout] = [
+            split if split and divides(value.shape, split, self.partitioner.parts) else WHOLE
+            for value, split in zip(wide.state_inputs, wide.splits(self.fragment.axis), strict=True)
+        ]
+        while True:
+            self.taken_whole.clear()
+            self._write(wide.block.inputs, held)
+            self._block(wide.block)
+            after = [self.layouts[value.id] for value in wide.state_outputs]
+            # What is taken whole and comes out whole is better held whole.
+            settled = [
+                WHOLE if layout != WHOLE and then == WHOLE and value.id in self.taken_whole else layout
+                for value, layout, then in zip(wide.state_inputs, held, after, strict=True)
+            ]
+            if settled == held:
+                break
+            held = settled
+        wanted = [*held, *[WHOLE] * len(wide.metrics)]
+        outputs = self._converted(-1, "results", wide.block.outputs, wanted)
+        inputs = tuple(self._local(value) for value in wide.block.inputs)
+        return dataclasses.replace(wide, block=Block(inputs, tuple(self._nodes(wide.block)), outputs))
+
+    def _nodes(self, block: Block) -> list[Node]:
+        return [self.nodes[node.id] for node in block.nodes if node.id in self.nodes]
+
+    def _block(self, block: Block) -> None:
         for node in block.nodes:
-            twin = self.nodes[node.id]
-            if isinstance(node, Loop) and isinstance(twin, Loop):
+            if isinstance(node, Loop):
                 self._loop(node)
-            elif isinstance(node, Glue) and isinstance(twin, Glue):
-                self._glue(node, twin)
-            elif isinstance(node, Call) and isinstance(twin, Call):
-                self._call(node, twin)
+            elif isinstance(node, Glue) and not isinstance(node.origin, jaxprs.Origin):
+                self._write(node.outputs, [WHOLE])
+                self.known[node.outputs[0].id] = known_constant(node.origin, node.outputs[0])
+                self.nodes[node.id] = node
+            elif isinstance(node, Call) and node.host:
+                self._host(node)
+            else:
+                self._compute(node)
 
-    def _glue(self, node: Glue, twin: Glue) -> None:
-        if node.label == "constant" and not node.inputs:
-            results = [spread_of_constant(node.origin, twin.origin)]
-        elif node.mark and node.mark.applies(self.fragment.axis) and not self.together:
-            (value,), results = node.inputs, [Spread.PARTIAL]
-            along_the_parts = env_axis(value.shape, twin.inputs[0].shape) == node.mark.axis
-            if makes_shared(node.mark.op, self.spread[value.id], along_the_parts):
-                self.marked[node.outputs[0].id] = node.mark.op
-        else:
-            results = spread_of(node.origin, twin.origin, [self.spread[v.id] for v in node.inputs])
-        # From what a replica alone has, nobody else can compute it.
-        private = any(self.spread[v.id] == Spread.PARTIAL and v.id not in self.marked for v in node.inputs)
-        if Spread.PARTIAL in results and not private and self.sources[node.outputs[0].id] & self.single:
-            self.elsewhere.add(node.id)
-            results = [_by_shape(a, b) for a, b in zip(node.outputs, twin.outputs, strict=True)]
-        self._write(node.outputs, results)
+    def _compute(self, node: Glue | Call) -> None:
+        """A node as replicas do it; one of another fragment only says how its results are held."""
+        self.elsewhere.discard(node.id)
+        block = self._partitioned(node)
+        results = [layout for layout, own in zip(block.outputs, _own(node), strict=True) if own]
+        for value, known in zip(node.outputs, (k for k, own in zip(block.known, _own(node), strict=True) if own), strict=True):
+            self.known[value.id] = known
+        if isinstance(node, Call) and self.placement.fragment_of(node) != self.fragment.name:
+            self._write(node.outputs, [WHOLE if layout == PARTIAL else layout for layout in results])
+            return
+        taken = self._taken(node, block)
+        if isinstance(node, Glue) and not self.together and (taken or block.exchanges):
+            if self.sources[node.outputs[0].id] & self.single:
+                self.elsewhere.add(node.id)
+                self._write(node.outputs, [WHOLE if layout == PARTIAL else layout for layout in results])
+                return
+        kept = [WHOLE if now == PARTIAL and v.id in self.combined else now for now, v in zip(results, node.outputs, strict=True)]
+        summed = [v for now, then, v in zip(results, kept, node.outputs, strict=True) if now != then]
+        self._write(node.outputs, kept)
+        line = jaxprs.source_line(node.origin.equation)
+        label = node.stage if isinstance(node, Call) else node.label
+        exchanges = [*taken, *block.exchanges, *(Exchange("sum", v.bytes, 1, label, line) for v in summed)]
+        share = Share(tuple(e if e.line else dataclasses.replace(e, line=line) for e in exchanges), block.work, block.uses_index)
+        inputs = tuple(self._local(v) for v in node.inputs)
+        outputs = tuple(self._local(v) for v in node.outputs)
+        apply = _apply(node, block, results, kept, [self.layouts[v.id] for v in node.inputs])
+        self.nodes[node.id] = dataclasses.replace(node, inputs=inputs, outputs=outputs, apply=apply, share=share)
 
-    def _call(self, node: Call, twin: Call) -> None:
-        if self.placement.fragment_of(node) == self.fragment.name:
-            results = spread_of(node.origin, twin.origin, [self.spread[v.id] for v in node.inputs])
-        else:
-            results = [_by_shape(a, b) for a, b in zip(node.outputs, twin.outputs, strict=True)]
-        self._write(node.outputs, results)
+    def _partitioned(self, node: Glue | Call) -> Partitioned:
+        places = {variable: value for variable, value in zip(node.origin.inputs, node.inputs, strict=True)}
+        given = [places.get(variable) for variable in node.origin.closed.jaxpr.invars]
+        layouts = [self.layouts[v.id] if v else WHOLE for v in given]
+        return self.partitioner.block(node.origin.closed, layouts, [self.known.get(v.id) if v else None for v in given])
+
+    def _taken(self, node: Glue | Call, block: Partitioned) -> list[Exchange]:
+        """What replicas have to exchange of a node's inputs because it takes them whole."""
+        found = []
+        variables = node.origin.closed.jaxpr.invars
+        for i in sorted(block.whole):
+            value = node.inputs[node.origin.inputs.index(variables[i])]
+            self.taken_whole.add(value.id)
+            if self.layouts[value.id] == PARTIAL and self.together:
+                self.combined.add(value.id)  # from the next pass on it is whole where it is made
+            kind = "sum" if self.layouts[value.id] == PARTIAL else "gather"
+            label = node.stage if isinstance(node, Call) else node.label
+            line = jaxprs.source_line(node.origin.equation)
+            found.append(Exchange(kind, value.bytes, 1, label, line))
+        return found
+
+    def _host(self, node: Call) -> None:
+        """A stage on the host: replicas do their environments' part of it, or one program hands it the whole."""
+        first, parts, own = Split(0), self.partitioner.parts, self.placement.fragment_of(node) == self.fragment.name
+        on_parts = node.per_environment and self.fragment.axis == "envs"
+        wanted = [first if on_parts and divides(v.shape, first, parts) else WHOLE for v in node.outputs]
+        apart = own and not (self.together and not self.placement.apart)
+        wrong = [v for v in node.inputs if self.layouts[v.id] != (first if on_parts else WHOLE)]
+        if own and not apart:
+            wrong = [v for v in wrong if not (isinstance(s := self.layouts[v.id], Split) and s.outer == 1)]
+        if own and wrong and not (on_parts and all(self.layouts[v.id] == WHOLE for v in wrong)):
+            line = jaxprs.source_line(node.origin.equation)
+            raise ConfigError(
+                f"stage '{node.stage}' ({line}) runs on the host and takes {wrong[0]} of all environments, but each "
+                f"replica of fragment '{self.fragment.name}' has its own: place it in a fragment with one replica"
+            )
+        self._write(node.outputs, wanted)
+        inputs, outputs = (tuple(self._local(v) for v in values) for values in (node.inputs, node.outputs))
+        self.nodes[node.id] = dataclasses.replace(node, inputs=inputs, outputs=outputs)
 
     def _loop(self, node: Loop) -> None:
-        for inside, outside in zip(node.body.inputs, node.inputs, strict=True):
-            self.spread[inside.id] = self.spread[outside.id]
+        first = len(node.constants)
+        carries = [WHOLE if self.layouts[v.id] == PARTIAL else self.layouts[v.id] for v in node.carries]
+        outside = [self.layouts[v.id] for v in node.sequences]
+        sequences = [WHOLE if s == PARTIAL or (isinstance(s, Split) and s.dim == 0) else s for s in outside]
+        slices = [s.moved(s.dim - 1) if isinstance(s, Split) else s for s in sequences]
+        for inside, value in zip(node.body.inputs, node.constants, strict=False):
+            self.known[inside.id] = self.known.get(value.id)
+        constants = [WHOLE if self.layouts[v.id] == PARTIAL else self.layouts[v.id] for v in node.constants]
+        final = [False] * len(carries)
         while True:
-            self.block(node.body)
-            before = [self.spread[v.id] for v in node.carry_params]
-            after = [self.spread[v.id] for v in node.carry_results]
-            joined = [max(pair) for pair in zip(before, after, strict=True)]
-            self._write(node.carry_params, joined)
-            if joined == before:
+            self.taken_whole -= {v.id for v in node.body.inputs}
+            self._write(node.body.inputs[:first], constants)
+            self._write(node.carry_params, carries)
+            self._write(node.slice_params, slices)
+            self._block(node.body)
+            before = list(carries)
+            for i, (param, result) in enumerate(zip(node.carry_params, node.carry_results, strict=True)):
+                now, after = carries[i], self.layouts[result.id]
+                if final[i] or now == after or after == PARTIAL:
+                    continue
+                if now == WHOLE:
+                    carries[i] = after
+                elif isinstance(after, Split) or param.id in self.taken_whole:
+                    carries[i], final[i] = WHOLE, True
+            if carries == before:
                 break
-        self._write(node.finals, joined)
-        for stacked, result in zip(node.stacked, node.slice_results, strict=True):
-            self.spread[stacked.id] = self.spread[result.id]
-            if result.id in self.marked:
-                self.marked[stacked.id] = self.marked[result.id]
-
-    def _write(self, values: tuple[Value, ...], spreads: list[Spread]) -> None:
-        self.spread.update({value.id: spread for value, spread in zip(values, spreads, strict=True)})
-
-
-def _by_shape(wide: Value, narrow: Value) -> Spread:
-    """The spread of a value that arrives whole and correct from outside."""
-    if wide.shape == narrow.shape:
-        return Spread.SHARED
-    return Spread.PARTIAL if env_axis(wide.shape, narrow.shape) is None else Spread.SPLIT
-
-
-def _index(block: Block) -> dict[int, Node]:
-    return {node.id: node for node in block.walk()}
-
-
-def _values(block: Block) -> list[Value]:
-    found = list(block.inputs)
-    for node in block.nodes:
-        found += node.outputs
-        if isinstance(node, Loop):
-            found += _values(node.body)
-    return found
-
-
-def _check_aligned(wide: Graph, narrow: Graph, nodes: dict[int, Node]) -> None:
-    """Both traces must have the same nodes; only sizes may differ."""
-
-    def shape(node: Node) -> tuple[object, ...]:
-        kind = node.length if isinstance(node, Loop) else node.stage if isinstance(node, Call) else bool(node.mark)
-        return type(node), kind, len(node.inputs), tuple(v.id for v in node.outputs)
-
-    same = len(nodes) == sum(1 for _ in wide.block.walk())
-    if not same or any(n.id not in nodes or shape(n) != shape(nodes[n.id]) for n in wide.block.walk()):
-        raise ConfigError(
-            f"iterate does other things with {_sizes(narrow)} than with {_sizes(wide)}, so it cannot "
-            f"be replicated: let only shapes depend on these numbers"
+        self._write(node.finals, carries)
+        rows = [self.layouts[v.id] for v in node.slice_results]
+        self._write(node.stacked, [s.moved(s.dim + 1) if isinstance(s, Split) else s for s in rows])
+        results = self._converted(node.id, "results", node.carry_results, carries)
+        body = Block(
+            tuple(self._local(v) for v in node.body.inputs),
+            tuple(self._nodes(node.body)),
+            (*results, *(self._local(v) for v in node.slice_results)),
+        )
+        self.nodes[node.id] = Loop(
+            node.id,
+            node.length,
+            node.reverse,
+            self._converted(node.id, "constants", node.constants, constants),
+            self._converted(node.id, "carries", node.carries, carries),
+            self._converted(node.id, "sequences", node.sequences, sequences),
+            tuple(self._local(v) for v in node.finals),
+            tuple(self._local(v) for v in node.stacked),
+            body,
         )
 
+    def _converted(self, loop: int, which: str, values: Sequence[Value], wanted: Sequence[Layout]) -> tuple[Value, ...]:
+        """The values in the layouts that are wanted, by a conversion where they are held otherwise."""
+        found = []
+        for i, (value, layout) in enumerate(zip(values, wanted, strict=True)):
+            now, local = self.layouts[value.id], self._local(value)
+            self.conversions.pop((loop, which, i), None)
+            if now != layout:
+                if now == PARTIAL and self.together:
+                    self.combined.add(value.id)
+                new = Value(next(self._new), local_shape(value.shape, layout, self.partitioner.parts), value.dtype)
+                self.layouts[new.id] = layout
+                kind = "sum" if now == PARTIAL else "gather"
+                exchanges = (Exchange(kind, value.bytes, 1, which, ""),) if meets(now, layout) else ()
+                share = Share(exchanges, numbered=layout != WHOLE)
+                node = Glue(new.id, "convert", (local,), (new,), _conversion(now, layout), share=share)
+                self.conversions[loop, which, i], local = node, new
+            found.append(local)
+        return tuple(found)
 
-def _sizes(graph: Graph) -> str:
-    agents = f" and {graph.sizes['agents']} agents" if graph.sizes["agents"] > 1 else ""
-    return f"{graph.sizes['envs']} environments{agents}"
+    def _local(self, value: Value) -> Value:
+        shape = local_shape(value.shape, self.layouts[value.id], self.partitioner.parts)
+        return value if shape == value.shape else dataclasses.replace(value, shape=shape)
+
+    def _write(self, values: Sequence[Value], layouts: Sequence[Layout]) -> None:
+        self.layouts.update({value.id: layout for value, layout in zip(values, layouts, strict=True)})
+
+
+def _own(node: Glue | Call) -> list[bool]:
+    """Which results of a node's jaxpr are the node's own: the others are just inputs."""
+    own = set(node.origin.outputs)
+    return [variable in own for variable in node.origin.closed.jaxpr.outvars]
+
+
+def _apply(
+    node: Glue | Call, block: Partitioned, results: list[Layout], kept: list[Layout], held: list[Layout]
+) -> Any:
+    variables, own = node.origin.closed.jaxpr.invars, _own(node)
+    places = {variable: i for i, variable in enumerate(node.origin.inputs)}
+
+    def apply(replica: Replica, *arrays: Any) -> list[Any]:
+        values = [
+            arrays[places[v]] if v in places else jaxprs.blank(v.aval.shape, v.aval.dtype) for v in variables
+        ]
+        whole = {i: convert(values[i], held[places[variables[i]]], WHOLE, replica) for i in block.whole}
+        found = [x for x, is_own in zip(block.run(replica, values, whole), own, strict=True) if is_own]
+        return [convert(x, now, then, replica) for x, now, then in zip(found, results, kept, strict=True)]
+
+    return apply
+
+
+def _conversion(now: Layout, wanted: Layout) -> Any:
+    def apply(replica: Replica, x: Any) -> list[Any]:
+        return [convert(x, now, wanted, replica)]
+
+    return apply

@@ -11,7 +11,7 @@ import numpy as np
 
 from fragmenta.envs.base import Environment, Finished, Transition, World
 from fragmenta.errors import ConfigError
-from fragmenta.stage import stage
+from fragmenta.stage import per_environment, stage
 from fragmenta_host.catalogue import Spec
 from fragmenta_host.faults import UnusableError
 from fragmenta_host.pool import Pool, PoolOptions
@@ -105,6 +105,7 @@ class HostEnvironment(Environment):
         parts, alive = self.pool.reset(np.asarray(seeds))
         return assemble(self.observation_space, iter(parts)), alive if self._team() else ()
 
+    @per_environment
     def _step(self, index: Any, action: Any, length: Any, total: Any, finished: Any) -> Any:
         """One step in numpy: what the pool answers, and the episode counts."""
         found = self.pool.step(int(index[0]), np.asarray(action))

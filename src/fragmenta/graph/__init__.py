@@ -1,7 +1,7 @@
 """What the system knows of a training loop: the traced graph, and one local program per fragment cut from it."""
 
 from fragmenta.graph.fragment import Delivery, Fragment
-from fragmenta.graph.ir import Block, Call, Glue, Graph, Loop, Mark, Node, Value
+from fragmenta.graph.ir import Block, Call, Glue, Graph, Loop, Node, Share, Value
 from fragmenta.graph.program import (
     Collective,
     Instruction,
@@ -26,7 +26,6 @@ __all__ = [
     "Instruction",
     "Interface",
     "Loop",
-    "Mark",
     "Node",
     "Operator",
     "Plan",
@@ -35,5 +34,6 @@ __all__ = [
     "Repeat",
     "Run",
     "Send",
+    "Share",
     "Value",
 ]

@@ -4,12 +4,15 @@
     block ::= inputs, nodes in order, outputs
     node  ::= Call (a stage) | Loop (a scan that holds stages) | Glue (any other operation)
 
-Two traces of one loop at different sizes have equal ids, so a node of one can stand in for a node of the other.
+A fragment's own graph has nodes of the same ids, which take and give what one of its replicas holds.
 """
 
 import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
+
+from fragmenta.graph.exchange import Exchange, Work
+from fragmenta.graph.layout import Split
 
 Apply = Callable[..., list[Any]]
 """Takes the arrays of a node's inputs and returns those of its outputs."""
@@ -39,21 +42,16 @@ class Value:
 
 
 @dataclasses.dataclass(frozen=True)
-class Mark:
-    """A value that is to agree among replicas: among all of them, or among those along one axis."""
+class Share:
+    """What one of several replicas does of a node: its part, and what it exchanges with the others for it.
 
-    op: str
-    """`mean`, `sum` or `gather`."""
-    over: str | None
-    axis: int
-    """The dimension along which a gather joins."""
-    value: Value
-    times: int = 1
-    """How often it is exchanged each time its node runs."""
+    The node's `apply` then takes the number of the replica first.
+    """
 
-    def applies(self, axis: str | None) -> bool:
-        """Whether replicas along that axis take part."""
-        return self.over in (None, axis)
+    exchanges: tuple[Exchange, ...] = ()
+    work: Work = Work()
+    numbered: bool = False
+    """Whether it depends on the number of the replica."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,9 +63,9 @@ class Glue:
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
     apply: Apply = dataclasses.field(repr=False)
-    mark: Mark | None = None
     origin: Any = dataclasses.field(default=None, repr=False)
-    """The traced equation, for the analysis of what replicas share."""
+    """The traced equation, or the constant, for the analysis of what replicas share."""
+    share: Share | None = dataclasses.field(default=None, repr=False)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,11 +79,13 @@ class Call:
     apply: Apply = dataclasses.field(repr=False)
     inner: tuple[str, ...] = ()
     holds: tuple[str, ...] = ()
-    marks: tuple[Mark, ...] = ()
     has_effects: bool = False
     host: Apply | None = dataclasses.field(default=None, repr=False)
     """The same with arrays of numpy, for a stage that runs on the host, outside compiled programs."""
+    per_environment: bool = False
+    """On the host: whether it does for each environment the same, so that replicas can do their parts of it."""
     origin: Any = dataclasses.field(default=None, repr=False)
+    share: Share | None = dataclasses.field(default=None, repr=False)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -165,13 +165,17 @@ class Graph:
     top_stages: tuple[str, ...]
     """The stages that are not nested in another one: what a policy gets to place."""
     sizes: dict[str, int]
-    """How many environments and how many agents it was traced with."""
+    """Per axis along which fragments may be replicated: how long it is."""
+    nouns: dict[str, str]
+    """And what is on it, in the plural."""
     opened: frozenset[str]
     """Stages whose inner stages stand in their place."""
     names: dict[int, str] = dataclasses.field(repr=False)
     """What the algorithm calls a value, where JAX knows."""
-    retrace: "Callable[[dict[str, int], tuple[str, int] | None, frozenset[str]], Graph]" = dataclasses.field(repr=False)
-    """Trace again at other sizes, as one of several replicas along an axis that run as one, with some stages opened."""
+    retrace: "Callable[[dict[str, int], frozenset[str]], Graph]" = dataclasses.field(repr=False)
+    """Trace again at other sizes, with some stages opened."""
+    splits: "Callable[[str], tuple[Split | None, ...]]" = dataclasses.field(repr=False)
+    """Where each leaf of the state has an axis: the dimension that grows with it."""
 
     @property
     def host_stages(self) -> tuple[str, ...]:

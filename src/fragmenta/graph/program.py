@@ -10,11 +10,13 @@ import enum
 from collections.abc import Iterable, Iterator
 
 from fragmenta.graph.fragment import Delivery, Fragment
-from fragmenta.graph.ir import Call, Glue, Graph, Loop, Mark, Value
+from fragmenta.graph.exchange import Exchange
+from fragmenta.graph.ir import Call, Glue, Graph, Loop, Value
+from fragmenta.graph.layout import WHOLE, Layout
 
 
 class Operator(enum.Enum):
-    """How a value crosses fragments or replicas; derived from replicas, shapes and marks, never annotated."""
+    """How a value crosses fragments or replicas; derived from how replicas hold it, never annotated."""
 
     SEND = "Send/Recv"
     BROADCAST = "Broadcast"
@@ -35,17 +37,15 @@ class Interface:
     producer: str
     consumer: str
     operator: Operator
-    axis: int | None
-    """The dimension along which replicas hold parts; for an AllToAll, those of the producer."""
-    reduction: str | None
-    """`mean` or `sum`, for a Reduce."""
+    held: Layout
+    """How replicas of the producer hold it; whole if there is one."""
+    wanted: Layout
+    """How replicas of the consumer want it; whole if there is one."""
     times: int
     """How often it crosses per iteration."""
     copies: int
     """How many whole copies arrive each time: one per consumer of a Broadcast, one per producer of a Reduce."""
     delivery: Delivery
-    parts_axis: int | None = None
-    """For an AllToAll: the dimension along which replicas of the consumer hold parts; None if each holds the whole."""
 
     @property
     def bytes_per_iteration(self) -> int:
@@ -60,10 +60,9 @@ class Interface:
 
 @dataclasses.dataclass(frozen=True)
 class Collective:
-    """Values on which the replicas of one fragment agree among themselves, all by the same operator."""
+    """Values that the replicas of one fragment exchange among themselves, all by the same operator."""
 
     operator: Operator
-    reduction: str | None
     values: int
     times: int
     """How often per iteration, at most."""
@@ -122,8 +121,8 @@ class Program:
     """The leaves of the state that it keeps, by position."""
     metrics: tuple[int, ...]
     """The metrics that it reports, by position."""
-    axes: dict[int, int] = dataclasses.field(repr=False)
-    """Per value that replicas hold in parts: the dimension."""
+    layouts: dict[int, Layout] = dataclasses.field(repr=False)
+    """Per value that replicas do not hold whole: how they hold it."""
     together: bool = False
     """The fragment's replicas talk to each other: they run as one program over all their devices, or, with processes of
     their own, meet in those parts of it that do."""
@@ -132,18 +131,18 @@ class Program:
         """What the worker of a replica is called."""
         return f"{self.fragment.name}[{replica}]" if self.replicas > 1 else self.fragment.name
 
+    def layout(self, value: Value) -> Layout:
+        """How its replicas hold a value."""
+        return self.layouts.get(value.id, WHOLE)
+
     def collectives(self) -> list[Collective]:
         """What its replicas exchange among themselves."""
-        nodes = _nodes(self.instructions, 1)
-        marks = [(mark, mark.times * times) for node, times in nodes for mark in self.marks_of(node)]
-        return group_marks(marks, self.fragment.replicas)
+        return group_exchanges(self.exchanges(), self.fragment.replicas)
 
-    def marks_of(self, node: Glue | Call) -> tuple[Mark, ...]:
-        """The marks of a node on which the replicas of this fragment meet."""
-        if not self.together:
-            return ()
-        marks = node.marks if isinstance(node, Call) else (node.mark,) if node.mark else ()
-        return tuple(mark for mark in marks if mark.applies(self.fragment.axis))
+    def exchanges(self) -> list[Exchange]:
+        """Every value that its replicas exchange among themselves, and how often per iteration."""
+        nodes = _nodes(self.instructions, 1)
+        return [e.repeated(times) for node, times in nodes if node.share for e in node.share.exchanges]
 
     def __str__(self) -> str:
         from fragmenta.graph.show import show_program
@@ -209,19 +208,18 @@ def _nodes(instructions: Iterable[Instruction], times: int) -> Iterator[tuple[Gl
             yield instruction.node, times
 
 
-def group_marks(marks: Iterable[tuple[Mark, int]], replicas: int) -> list[Collective]:
-    """One collective per operation, from marks and how often each is exchanged."""
-    groups: dict[str, list[tuple[Mark, int]]] = {}
-    for mark, times in marks:
-        groups.setdefault(mark.op, []).append((mark, times))
+def group_exchanges(exchanges: Iterable[Exchange], replicas: int) -> list[Collective]:
+    """One collective per operator."""
+    groups: dict[Operator, list[Exchange]] = {}
+    for exchange in exchanges:
+        groups.setdefault(Operator.ALL_REDUCE if exchange.kind == "sum" else Operator.ALL_GATHER, []).append(exchange)
     return [
         Collective(
-            operator=Operator.ALL_GATHER if op == "gather" else Operator.ALL_REDUCE,
-            reduction=None if op == "gather" else op,
+            operator=operator,
             values=len(group),
-            times=max(times for _, times in group),
-            # Every replica gets the whole; of a gather, a replica has given one part of it.
-            bytes_per_iteration=sum(m.value.bytes * n for m, n in group) * replicas ** (2 if op == "gather" else 1),
+            times=max(e.times for e in group),
+            # Every replica gets the whole of a sum or of all parts, and of what is reduced one result from each other.
+            bytes_per_iteration=sum(e.bytes * e.times * (replicas if e.kind == "reduce" else 1) for e in group) * replicas,
         )
-        for op, group in groups.items()
+        for operator, group in groups.items()
     ]

@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 
 from fragmenta.graph.fragment import Delivery
-from fragmenta.graph.ir import Block, Call, Graph, Loop, Mark, Value
+from fragmenta.graph.exchange import Exchange
+from fragmenta.graph.ir import Block, Call, Graph, Loop, Value
 from fragmenta.graph.program import (
     Instruction,
     Interface,
@@ -14,7 +15,7 @@ from fragmenta.graph.program import (
     Repeat,
     Run,
     Send,
-    group_marks,
+    group_exchanges,
 )
 from fragmenta.graph.timings import InterfaceTime, Timings, bottleneck, busiest, busy_share, ms_text, waiting
 
@@ -127,7 +128,8 @@ def _show_instructions(
         elif isinstance(instruction, Run):
             if isinstance(instruction.node, Call):
                 lines.append(instruction.node.stage)
-            lines += _meetings(program.marks_of(instruction.node), program.fragment.replicas)
+            if instruction.node.share:
+                lines += _meetings(instruction.node.share.exchanges, program.fragment.replicas)
         else:
             lines.append(_crossing(instruction, timings))
     return lines
@@ -139,7 +141,7 @@ def _crossing(instruction: Send | Recv, timings: Timings | None) -> str:
         verb, peer = "send", f"-> {interface.consumer}"
     else:
         verb, peer = "recv", f"<- {interface.producer}"
-    operator = operator_text(interface.operator, interface.reduction) + delivery_text(interface.delivery)
+    operator = interface.operator.value + delivery_text(interface.delivery)
     name = f"{interface.name} " if interface.name else ""
     size = byte_text(interface.bytes_per_iteration)
     for found in _times_of([interface], timings):
@@ -171,20 +173,15 @@ def _measured(program: Program, timings: Timings) -> list[str]:
     return lines
 
 
-def _meetings(marks: Iterable[Mark], replicas: int) -> list[str]:
-    """One line per operator by which the replicas agree while a node runs."""
+def _meetings(exchanges: Iterable[Exchange], replicas: int) -> list[str]:
+    """One line per operator by which the replicas exchange values while a node runs."""
     lines = []
-    for collective in group_marks([(mark, mark.times) for mark in marks], replicas):
+    for collective in group_exchanges(exchanges, replicas):
         values = f"{collective.values} values" if collective.values > 1 else "1 value"
         often = f" x{collective.times}" if collective.times > 1 else ""
-        operator = operator_text(collective.operator, collective.reduction)
-        lines.append(f"  among replicas: {values}{often}  [{operator}, {byte_text(collective.bytes_per_iteration)}]")
+        size = byte_text(collective.bytes_per_iteration)
+        lines.append(f"  among replicas: {values}{often}  [{collective.operator.value}, {size}]")
     return lines
-
-
-def operator_text(operator: Operator, reduction: str | None) -> str:
-    """`Reduce (mean)`."""
-    return operator.value + (f" ({reduction})" if reduction else "")
 
 
 def delivery_text(delivery: Delivery) -> str:
@@ -200,7 +197,7 @@ def _caption(program: Program, newline: str, timings: Timings | None) -> str:
     devices = ", ".join(sorted(set(fragment.devices)))
     lines = [_title(program), ", ".join(fragment.stages), devices]
     for c in program.collectives():
-        lines.append(f"{operator_text(c.operator, c.reduction)} among replicas: {byte_text(c.bytes_per_iteration)}")
+        lines.append(f"{c.operator.value} among replicas: {byte_text(c.bytes_per_iteration)}")
     if timings:
         lines += [line.strip() for line in _measured(program, timings)]
     return newline.join(lines)

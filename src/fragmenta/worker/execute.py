@@ -14,7 +14,7 @@ from fragmenta.worker.backends.launch import MOST
 from fragmenta.worker.channels.mailbox import Bundle
 from fragmenta.worker.deploy import Deployment, Ports
 from fragmenta.worker.outcome import Outcome, Times
-from fragmenta.worker.steps import Host, Key, Put, Rounds, Segment, Step, Take, late_takes
+from fragmenta.worker.steps import REPLICA, Host, Key, Put, Rounds, Segment, Step, Take, late_takes
 from fragmenta.worker.timeline import Recorder
 from fragmenta.worker.words import doing, peer, shown
 
@@ -45,7 +45,10 @@ class Worker:
         self.times = Times()
         program = deployment.schedule.program
         self.name = program.worker(replica)
-        self._known: dict[Key, Any] = {program.graph.state_inputs[i].id: leaf for i, leaf in state.items()}
+        number = jax.device_put(np.int32(replica), deployment.held[REPLICA].sharding)
+        self._always: dict[Key, Any] = {REPLICA: number}
+        names = {i: program.graph.state_inputs[i].id for i in state}
+        self._known: dict[Key, Any] = {**self._always, **{names[i]: leaf for i, leaf in state.items()}}
         self._counters: dict[Key, list[jax.Array]] = {}
         self._iteration = 0
         self._per_launch = 1
@@ -79,7 +82,8 @@ class Worker:
         graph, known = program.graph, self._known
         metrics = {i: known[graph.metrics[i].id] for i in program.metrics}
         # Everything but the state goes, so that nothing grows with the number of iterations.
-        self._known = {graph.state_inputs[i].id: known[graph.state_outputs[i].id] for i in program.state}
+        kept: dict[Key, Any] = {graph.state_inputs[i].id: known[graph.state_outputs[i].id] for i in program.state}
+        self._known = {**self._always, **kept}
         outcome = self._outcome(metrics)
         if self.recorder is not None:
             self.recorder.ends(self._iteration, started, outcome.lag)

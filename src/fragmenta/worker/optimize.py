@@ -5,15 +5,19 @@ them runs its steps in Python, with slices taken and outputs stacked inside its 
 """
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from fragmenta.coordinator.partition.parts import Replica, folded_shape, joined, part, parts_of
 from fragmenta.graph import Call, Instruction, Interface, Operator, Program, Recv, Repeat, Run, Send, Value
+from fragmenta.graph.layout import Layout, Split, local_shape
 from fragmenta.worker.ahead import draw_ahead
 from fragmenta.worker.steps import (
+    REPLICA,
     Host,
     Item,
     Key,
@@ -50,6 +54,7 @@ class _Builder:
     def __init__(self, program: Program, replicas: dict[str, int], unroll: int) -> None:
         self.program, self.replicas, self.unroll = program, replicas, unroll
         self.shapes: dict[Key, Value] = {value.id: value for value in program.graph.state_inputs}
+        self.shapes[REPLICA] = Value(-1, (), jnp.dtype(jnp.int32))
 
     def items(self, instructions: Iterable[Instruction], alias: dict[int, Key]) -> list[Item]:
         found: list[Item] = []
@@ -74,43 +79,64 @@ class _Builder:
         if isinstance(node, Call) and node.host:
             return Host(inputs, tuple(v.id for v in node.outputs), node.host, label)
         effects = isinstance(node, Call) and node.has_effects
-        meets = bool(self.program.marks_of(node))
-        return Operation(inputs, tuple(v.id for v in node.outputs), node.apply, label, effects, meets)
+        outputs = tuple(v.id for v in node.outputs)
+        if node.share is None:
+            return Operation(inputs, outputs, node.apply, label, effects)
+        function, numbered = node.apply, node.share.numbered
+
+        def apply(*arrays: Any) -> Sequence[Any]:
+            replica = Replica(self.program.parts, arrays[0] if numbered else None, self.program.fragment.axis)
+            return function(replica, *arrays[numbered:])
+
+        return Operation((REPLICA,) * numbered + inputs, outputs, apply, label, effects, bool(node.share.exchanges))
 
     def _send(self, interface: Interface, alias: dict[int, Key]) -> list[Item]:
         key = alias.get(interface.value.id, interface.value.id)
-        count = self.replicas[interface.consumer]
-        axis = interface.axis if interface.operator == Operator.SCATTER else interface.parts_axis
-        if axis is None or interface.operator not in (Operator.SCATTER, Operator.ALL_TO_ALL):
+        count, wanted = self.replicas[interface.consumer], interface.wanted
+        cuts = interface.operator == Operator.SCATTER or (
+            interface.operator == Operator.ALL_TO_ALL and not _same_dimension(interface)
+        )
+        split = functools.partial(parts_of, split=wanted, parts=count) if cuts and isinstance(wanted, Split) else None
+        if self.program.together and self.program.replicas == 1:  # a segment sees one replica's part only
+            held = self.program.layout(interface.value)
+            whole = functools.partial(_unfolded, shape=interface.value.shape) if _is_folded(held) else None
+            return [Put(interface, (key,), _then(whole, split))]
+        if split is None:
             return [Put(interface, (key,))]
-
-        def split(x: jax.Array) -> list[jax.Array]:
-            return jnp.split(x, count, axis)
-
-        if self.program.together:  # a segment sees one replica's part only
-            return [Put(interface, (key,), split)]
         parts: tuple[Key, ...] = tuple((interface.value.id, i) for i in range(count))
-        self._remember_parts(parts, self._local(interface.value), axis, count)
+        self._remember_parts(parts, self._local(interface.value), wanted, count)
         return [Operation((key,), parts, split), Put(interface, parts)]
 
     def _recv(self, interface: Interface) -> list[Item]:
-        value, axis = self._local(interface.value), interface.axis
+        value, held, wanted = self._local(interface.value), interface.held, interface.wanted
         self._remember((value,))
         joins = Operator.GATHER, Operator.ALL_TO_ALL, Operator.REDUCE
+        one_program = self.program.together and self.program.replicas == 1
+        mine = self.program.layout(interface.value)
+        fold = functools.partial(_folded, split=mine) if one_program and _is_folded(mine) else None
         if interface.operator not in joins or interface.delivery.kind == "any":
-            return [Take(interface, (value.id,))]
+            return [Take(interface, (value.id,), fold and (lambda x: [fold(x)]))]
         count = self.replicas[interface.producer]
 
         def join(*arrays: jax.Array) -> list[jax.Array]:
-            if interface.operator != Operator.REDUCE:
-                return [jnp.concatenate(arrays, axis)]
-            total = sum(arrays[1:], arrays[0])
-            return [total / count if interface.reduction == "mean" else total]
+            if interface.operator == Operator.REDUCE:
+                return [sum(arrays[1:], arrays[0])]
+            assert isinstance(held, Split)
+            whole = joined(arrays, held)
+            return [fold(whole) if fold else whole]
 
-        if self.program.together:
+        if one_program:
             return [Take(interface, (value.id,), join)]
         parts: tuple[Key, ...] = tuple((value.id, i) for i in range(count))
-        self._remember_parts(parts, value, axis if interface.operator != Operator.REDUCE else None, count)
+        sent = interface.value if _same_dimension(interface) else value
+        self._remember_parts(parts, sent, held, count)
+        if interface.operator == Operator.ALL_TO_ALL and isinstance(wanted, Split) and _same_dimension(interface):
+            own = self.program.parts
+
+            def cut(index: jax.Array, *arrays: jax.Array) -> list[jax.Array]:
+                return [part(join(*arrays)[0], wanted, own, index)]
+
+            return [Take(interface, parts), Operation((REPLICA, *parts), (value.id,), cut)]
         return [Take(interface, parts), Operation(parts, (value.id,), join)]
 
     def _rounds(self, repeat: Repeat, alias: dict[int, Key]) -> list[Item]:
@@ -203,22 +229,42 @@ class _Builder:
         return alias | {inner.id: alias.get(outer.id, outer.id) for inner, outer in params}
 
     def _local(self, value: Value) -> Value:
-        """The same value at this fragment's own size."""
-        axis = self.program.axes.get(value.id)
-        if axis is None:
-            return value
-        shape = list(value.shape)
-        shape[axis] //= self.program.parts
-        return dataclasses.replace(value, shape=tuple(shape))
+        """The same value as one replica of this fragment holds it."""
+        shape = local_shape(value.shape, self.program.layout(value), self.program.parts)
+        return dataclasses.replace(value, shape=shape)
 
     def _remember(self, values: Iterable[Value]) -> None:
         self.shapes.update({value.id: value for value in values})
 
-    def _remember_parts(self, parts: Sequence[Key], value: Value, axis: int | None, count: int) -> None:
-        shape = list(value.shape)
-        if axis is not None:
-            shape[axis] //= count
-        self.shapes.update({key: dataclasses.replace(value, shape=tuple(shape)) for key in parts})
+    def _remember_parts(self, parts: Sequence[Key], value: Value, layout: Layout, count: int) -> None:
+        shape = local_shape(value.shape, layout, count)
+        self.shapes.update({key: dataclasses.replace(value, shape=shape) for key in parts})
+
+
+def _same_dimension(interface: Interface) -> bool:
+    """Whether producer and consumer cut the same dimension, but not alike: then parts cross as they are."""
+    held, wanted = interface.held, interface.wanted
+    return isinstance(held, Split) and isinstance(wanted, Split) and held.dim == wanted.dim
+
+
+def _is_folded(layout: Layout) -> bool:
+    return isinstance(layout, Split) and layout.outer > 1
+
+
+def _unfolded(x: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    """An array as replicas that run as one hold it, in the shape of the whole program; keys have a dimension more."""
+    return x.reshape(*shape, *x.shape[len(shape) + 1 :])
+
+
+def _folded(x: jax.Array, split: Split) -> jax.Array:
+    return x.reshape(folded_shape(x.shape, split)[0])
+
+
+def _then(first: Any, then: Any) -> Any:
+    """One function after the other, either of which may be missing; the first alone gives a list of one."""
+    if first is None or then is None:
+        return then if first is None else lambda x: [first(x)]
+    return lambda x: then(first(x))
 
 
 def _take_slice(sequence: jax.Array, index: jax.Array) -> list[jax.Array]:

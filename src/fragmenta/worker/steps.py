@@ -12,6 +12,8 @@ from fragmenta.graph import Interface, Program, Value
 
 Key = int | tuple[int, int] | tuple[str, int]
 """A value, one replica's part of a value, or by a name the counter of a loop or what is drawn for it ahead."""
+REPLICA: Key = ("replica", 0)
+"""The number of the replica."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,8 +6,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fragmenta.worker.backends.xla import Site, from_raw, holding_axis, to_raw
-from fragmenta.worker.steps import Key, Schedule, Segment
+from fragmenta.worker.backends.xla import Site, holding_axis, raw_function
+from fragmenta.worker.steps import REPLICA, Key, Schedule, Segment
 
 MOST = 64
 """Iterations per launch at most: as many metrics are kept on the device."""
@@ -21,15 +21,16 @@ def compile_launch(schedule: Schedule, where: Site, held: dict[Key, jax.ShapeDty
     if len(schedule.steps) != 1 or not isinstance(schedule.steps[0], Segment) or where.members:
         return None  # replicas in other processes would have to agree on the number
     segment, program = schedule.steps[0], schedule.program
+    if REPLICA in segment.inputs and where.together == 1:
+        return None  # one program would have to serve replicas of every number
+    raw = raw_function(segment, schedule, where)
     before = [program.graph.state_inputs[i].id for i in program.state]
     after = [program.graph.state_outputs[i].id for i in program.state]
     metrics = [program.graph.metrics[i].id for i in program.metrics]
 
     def iterate(state: tuple[Any, ...]) -> tuple[tuple[Any, ...], list[Any]]:
-        known: dict[Key, Any] = dict(zip(before, state, strict=True))
-        types = (schedule.shapes[key].dtype for key in segment.inputs)
-        results = segment(*map(from_raw, (known[key] for key in segment.inputs), types))
-        known.update(zip(segment.outputs, map(to_raw, results), strict=True))
+        known: dict[Key, Any] = {REPLICA: jnp.int32(0), **dict(zip(before, state, strict=True))}
+        known.update(zip(segment.outputs, raw(*(known[key] for key in segment.inputs)), strict=True))
         return tuple(known[key] for key in after), [known[key] for key in metrics]
 
     def launch(count: jax.Array, *state: Any) -> tuple[Any, ...]:

@@ -9,9 +9,11 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from fragmenta.coordinator.jaxprs import key_dtype
+from fragmenta.coordinator.partition.parts import folded_shape
 from fragmenta.errors import ConfigError, unknown
+from fragmenta.graph.layout import PARTIAL, WHOLE, Layout, Split
 from fragmenta.worker.backends.meeting import compile_meeting
-from fragmenta.worker.steps import Key, Rounds, Schedule, Segment, Step
+from fragmenta.worker.steps import REPLICA, Key, Rounds, Schedule, Segment, Step
 
 UNROLL = {"gpu": 16}
 """How far loops over stages are unrolled, per platform: on a GPU each round is a launch, on a CPU it is not."""
@@ -99,13 +101,24 @@ def compile_schedule(schedule: Schedule, where: Site, held: dict[Key, jax.ShapeD
 
 
 def hold(schedule: Schedule, where: Site, key: Key) -> jax.ShapeDtypeStruct:
-    """Shape, type and place of a value as a worker holds it: raw, with the parts of all replicas that run together."""
-    value, axis = schedule.shapes[key], holding_axis(schedule, where, key)
-    shape = list(value.shape)
-    if axis is not None:
-        shape[axis] *= where.together
-    raw = jax.eval_shape(to_raw, jax.ShapeDtypeStruct(tuple(shape), value.dtype))
-    return jax.ShapeDtypeStruct(raw.shape, raw.dtype, sharding=where.sharding(value.shape, axis))
+    """Shape, type and place of a value as a worker holds it: raw, with the parts of all replicas that run together.
+
+    Summands of those are rows of one array, and parts that are not of one piece are brought to a dimension of theirs.
+    """
+    value, layout = schedule.shapes[key], layout_of(schedule, key)
+    shape, axis = tuple(value.shape), None
+    if where.together > 1 and layout != WHOLE:
+        shape, axis = held_shape(shape, layout)
+        shape = tuple(size * where.together if d == axis else size for d, size in enumerate(shape))
+    raw = jax.eval_shape(to_raw, jax.ShapeDtypeStruct(shape, value.dtype))
+    return jax.ShapeDtypeStruct(raw.shape, raw.dtype, sharding=where.sharding(shape, axis))
+
+
+def held_shape(shape: tuple[int, ...], layout: Layout) -> tuple[tuple[int, ...], int | None]:
+    """The shape in which a replica's part goes into what all of them hold together, and the dimension of the parts."""
+    if layout == PARTIAL:
+        return (1, *shape), 0
+    return folded_shape(shape, layout) if isinstance(layout, Split) else (shape, None)
 
 
 def to_raw(array: Any) -> Any:
@@ -118,19 +131,35 @@ def from_raw(array: Any, dtype: Any) -> Any:
     return jax.random.wrap_key_data(array) if key_dtype(dtype) else array
 
 
-def _compile(segment: Segment, schedule: Schedule, where: Site, held: dict[Key, jax.ShapeDtypeStruct]) -> Callable:
-    def raw(*arrays: jax.Array) -> tuple[jax.Array, ...]:
-        types = (schedule.shapes[key].dtype for key in segment.inputs)
-        return tuple(map(to_raw, segment(*map(from_raw, arrays, types))))
+def raw_function(segment: Segment, schedule: Schedule, where: Site) -> Callable[..., tuple[jax.Array, ...]]:
+    """A segment as a function of raw arrays, as one of the replicas that run as one or meet in it sees them."""
+    inside = [schedule.shapes[key] for key in segment.inputs]
+    layouts = [layout_of(schedule, key) for key in segment.outputs]
+    as_one = where.together > 1
 
+    def raw(*arrays: jax.Array) -> tuple[jax.Array, ...]:
+        values = [from_raw(x, v.dtype) for x, v in zip(arrays, inside, strict=True)]
+        if as_one:
+            values = [x.reshape(v.shape) for x, v in zip(values, inside, strict=True)]
+        if REPLICA in segment.inputs and (as_one or (where.members and segment.meets)):
+            values[segment.inputs.index(REPLICA)] = jax.lax.axis_index(where.axis)
+        results = segment(*values)
+        if as_one:
+            results = [x.reshape(held_shape(x.shape, s)[0]) for x, s in zip(results, layouts, strict=True)]
+        return tuple(map(to_raw, results))
+
+    return raw
+
+
+def _compile(segment: Segment, schedule: Schedule, where: Site, held: dict[Key, jax.ShapeDtypeStruct]) -> Callable:
+    raw = raw_function(segment, schedule, where)
+    if where.members and segment.meets:
+        given = [(held[key], layout_of(schedule, key)) for key in segment.inputs]
+        results = [layout_of(schedule, key) for key in segment.outputs]
+        return compile_meeting(raw, where.members, where.axis, given, results, segment.donated)
     inputs, outputs = (
         [holding_axis(schedule, where, key) for key in keys] for keys in (segment.inputs, segment.outputs)
     )
-    if where.members and segment.meets:
-        axes = schedule.program.axes
-        arguments = [(held[key], _axis(axes, key)) for key in segment.inputs]
-        results = [_axis(axes, key) for key in segment.outputs]
-        return compile_meeting(raw, where.members, where.axis, arguments, results, segment.donated)
     placed = tuple(held[key].sharding for key in segment.outputs)
     jitted = jax.jit(where.spmd(raw, inputs, outputs), donate_argnums=segment.donated, out_shardings=placed)
     return jitted.lower(*(held[key] for key in segment.inputs)).compile()
@@ -138,17 +167,19 @@ def _compile(segment: Segment, schedule: Schedule, where: Site, held: dict[Key, 
 
 def holding_axis(schedule: Schedule, where: Site, key: Key) -> int | None:
     """The dimension along which replicas that run together hold parts of a value."""
-    return _axis(schedule.program.axes, key) if where.together > 1 else None
+    layout = layout_of(schedule, key)
+    return held_shape(schedule.shapes[key].shape, layout)[1] if where.together > 1 else None
 
 
-def _axis(axes: dict[int, int], key: Key) -> int | None:
-    return axes.get(key) if isinstance(key, int) else None
+def layout_of(schedule: Schedule, key: Key) -> Layout:
+    """How replicas hold a value."""
+    return schedule.program.layouts.get(key, WHOLE) if isinstance(key, int) else WHOLE
 
 
 def _vmapped(
     function: Callable, name: str, count: int, inputs: list[int | None], outputs: list[int | None]
 ) -> Callable:
-    """Replicas as rows of one batch on one device; marks become sums over the rows."""
+    """Replicas as rows of one batch on one device; what they exchange is sums and copies over the rows."""
 
     def run(*arrays: jax.Array) -> tuple[jax.Array, ...]:
         rows = [x if axis is None else _split(x, axis, count) for x, axis in zip(arrays, inputs, strict=True)]

@@ -1,0 +1,223 @@
+"""Decide for every equation of a program how replicas compute it.
+
+    on parts                    a rule says that it is the same along the parts
+    on parts, then combined     a rule says how results of parts make one, or that they are summands of it
+    whole, from what is shared  all inputs are the same for all replicas
+    whole, on gathered inputs   no rule says otherwise
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fragmenta.coordinator import jaxprs
+from fragmenta.coordinator.partition import control
+from fragmenta.coordinator.partition.block import Block, Placed, Step
+from fragmenta.coordinator.partition.costs import operations
+from fragmenta.coordinator.partition.knowledge import (
+    Known,
+    columns_of,
+    distinct,
+    known_columns,
+    known_constant,
+    known_results,
+)
+from fragmenta.coordinator.partition.linear import linear
+from fragmenta.coordinator.partition.parts import Replica, meets
+from fragmenta.coordinator.partition.rules import RULES
+from fragmenta.coordinator.partition.way import Case, Way
+from fragmenta.graph.exchange import Exchange, Work
+from fragmenta.graph.layout import PARTIAL, WHOLE, Layout, Split
+
+
+class Partitioner:
+    """Partitions jaxprs among `parts` replicas; remembers what it has decided."""
+
+    def __init__(self, parts: int) -> None:
+        self.parts = parts
+        self._found: dict[Any, tuple[Any, Block]] = {}
+
+    def block(self, closed: Any, layouts: Sequence[Layout], known: Sequence[Known] = ()) -> Block:
+        """How replicas compute a jaxpr whose inputs they hold so.
+
+        Afterwards every equation has a step whose inputs can be had from what is held, and no sum that is needed whole
+        is kept in summands.
+        """
+        known = tuple(known) or (None,) * len(layouts)
+        key = id(closed), tuple(layouts), tuple(_name(k) for k in known)
+        if key not in self._found:
+            combined: set[Any] = set()
+            while True:
+                walk = _Walk(self, closed, layouts, known, combined)
+                if walk.combined == combined:
+                    break
+                combined = walk.combined
+            self._found[key] = closed, walk.block()  # the jaxpr is kept, so that its id stays its own
+        return self._found[key][1]
+
+    def step(self, case: Case) -> Step:
+        """How replicas do one equation."""
+        equation, layouts = case.equation, case.layouts
+        name = equation.primitive.name
+        called = jaxprs.called_jaxpr(equation)
+        known = all(k is not None for k in case.known)
+        if all(layout == WHOLE for layout in layouts) and not (called is not None and known):
+            return self._whole(case)
+        if called is not None:
+            return control.call(self, case, called)
+        if name in control.CONTROL:
+            found = control.CONTROL[name](self, case)
+            return found or self._whole(case)
+        way = self._way(case)
+        return self._on_parts(case, way) if way else self._whole(case)
+
+    def _way(self, case: Case) -> Way | None:
+        if PARTIAL in case.layouts:
+            kept = linear(case)
+            if kept:
+                return kept
+            layouts = tuple(WHOLE if layout == PARTIAL else layout for layout in case.layouts)
+            case = Case(case.equation, layouts, case.known, case.columns, case.parts)
+        rule = RULES.get(case.equation.primitive.name)
+        way = rule(case) if rule and any(map(case.split, range(len(case.layouts)))) else None
+        if way is None:
+            return None
+        fitting = zip((*way.inputs, *way.outputs), (*case.equation.invars, *case.equation.outvars), strict=True)
+        return way if all(not isinstance(s, Split) or case.fits(a.aval.shape, s) for s, a in fitting) else None
+
+    def _on_parts(self, case: Case, way: Way) -> Step:
+        equation = case.equation
+
+        def run(replica: Replica, inputs: list[Any], whole: Any) -> list[Any]:
+            if way.run:
+                return way.run(replica, inputs)
+            results = jaxprs.bind(equation, inputs, **way.params)
+            return [control.combined(equation, result, replica) for result in results] if way.combine else results
+
+        exchanges = tuple(self.exchange("reduce", equation, v) for v in equation.outvars) if way.combine else ()
+        known = known_results(equation, case.known)
+        work = Work(shared_out=operations(equation))
+        return Step(
+            way.inputs,
+            way.outputs,
+            run,
+            exchanges,
+            known=tuple(known),
+            columns=known_columns(equation, case.known, case.columns),
+            work=work,
+            uses_index=way.run is not None,
+        )
+
+    def _whole(self, case: Case) -> Step:
+        equation = case.equation
+
+        def run(replica: Replica, inputs: list[Any], whole: Any) -> list[Any]:
+            return jaxprs.bind(equation, inputs)
+
+        known = known_results(equation, case.known)
+        columns = known_columns(equation, case.known, case.columns)
+        work = Work(repeated=operations(equation))
+        inputs, outputs = (WHOLE,) * len(case.layouts), (WHOLE,) * len(equation.outvars)
+        return Step(inputs, outputs, run, known=tuple(known), columns=columns, work=work)
+
+    def exchange(self, kind: Any, equation: Any, variable: Any) -> Exchange:
+        """What it costs that an equation takes or gives a value whole."""
+        aval = variable.aval
+        line = jaxprs.source_line(equation)
+        return Exchange(kind, aval.size * aval.dtype.itemsize, 1, equation.primitive.name, line)
+
+
+class _Walk:
+    """One pass over the equations of a jaxpr, with the sums in `combined` combined where they are made."""
+
+    def __init__(
+        self,
+        partitioner: Partitioner,
+        closed: Any,
+        layouts: Sequence[Layout],
+        known: Sequence[Known],
+        combined: set[Any],
+    ) -> None:
+        self.partitioner, self.combined = partitioner, set(combined)
+        self.jaxpr, self.constants = jaxprs.open_jaxpr(closed)
+        self.inputs = tuple(layouts)
+        self.held: dict[Any, Layout] = dict(zip(self.jaxpr.invars, layouts, strict=True))
+        self.known: dict[Any, Known] = dict(zip(self.jaxpr.invars, known, strict=True))
+        self.columns: dict[Any, tuple[Known, ...]] = {}
+        self.places = {variable: i for i, variable in enumerate(self.jaxpr.invars)}
+        self.gathered: set[Any] = set()
+        self.whole: set[int] = set()
+        self.exchanges: list[Exchange] = []
+        self.steps: list[Placed] = []
+        self.uses_index = False
+        self.work = Work()
+        for variable, value in zip(self.jaxpr.constvars, self.constants, strict=True):
+            self.held[variable], self.known[variable] = WHOLE, known_constant(value, variable.aval)
+        for equation in self.jaxpr.eqns:
+            self._equation(equation)
+
+    def block(self) -> Block:
+        outputs = tuple(self._layout(atom) for atom in self.jaxpr.outvars)
+        return Block(
+            self.jaxpr,
+            self.constants,
+            self.inputs,
+            tuple(self.steps),
+            outputs,
+            tuple(self._known(atom) for atom in self.jaxpr.outvars),
+            tuple(self.exchanges),
+            frozenset(self.whole),
+            self.uses_index,
+            self.work,
+        )
+
+    def _equation(self, equation: Any) -> None:
+        atoms = equation.invars
+        known = tuple(self._known(atom) for atom in atoms)
+        columns = tuple(
+            columns_of(k, atom.aval) if k is not None else self.columns.get(atom, columns_of(None, atom.aval))
+            if not jaxprs.is_literal(atom)
+            else ()
+            for atom, k in zip(atoms, known, strict=True)
+        )
+        layouts = tuple(self._layout(atom) for atom in atoms)
+        step = self.partitioner.step(Case(equation, layouts, known, columns, self.partitioner.parts))
+        for i, (atom, now, wanted) in enumerate(zip(atoms, layouts, step.inputs, strict=True)):
+            self.uses_index |= now != wanted and wanted != WHOLE
+            if meets(now, wanted) or (i in step.whole and now != WHOLE):
+                self._take_whole(equation, atom, now)
+        kept = []
+        for variable, layout in zip(equation.outvars, step.outputs, strict=True):
+            if layout == PARTIAL and variable in self.combined:
+                self.exchanges.append(self.partitioner.exchange("sum", equation, variable))
+                layout = WHOLE
+            kept.append(layout)
+            self.held[variable] = layout
+        for variable, found in zip(equation.outvars, step.known, strict=False):
+            self.known[variable] = found
+        if step.columns:
+            self.columns[equation.outvars[0]] = step.columns
+        self.exchanges += step.exchanges
+        self.uses_index |= step.uses_index
+        self.work += step.work
+        self.steps.append(Placed(equation, step, tuple(kept)))
+
+    def _take_whole(self, equation: Any, atom: Any, now: Layout) -> None:
+        if atom in self.places:
+            self.whole.add(self.places[atom])
+        elif now == PARTIAL:
+            self.combined.add(atom)
+        elif atom not in self.gathered:
+            self.gathered.add(atom)
+            self.exchanges.append(self.partitioner.exchange("gather", equation, atom))
+
+    def _layout(self, atom: Any) -> Layout:
+        return WHOLE if jaxprs.is_literal(atom) else self.held[atom]
+
+    def _known(self, atom: Any) -> Known:
+        return known_constant(atom.val, atom.aval) if jaxprs.is_literal(atom) else self.known.get(atom)
+
+
+def _name(known: Known) -> Any:
+    return None if known is None else (known.shape, known.dtype.str, np.ascontiguousarray(distinct(known)).tobytes())

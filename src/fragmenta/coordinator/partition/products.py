@@ -1,0 +1,82 @@
+"""Rules for products: of matrices, and of pictures with filters."""
+
+from collections.abc import Iterator
+
+from fragmenta.coordinator.partition.parts import meets
+from fragmenta.coordinator.partition.way import Case, Way
+from fragmenta.graph.layout import PARTIAL, WHOLE, Layout
+
+
+def dot_general(case: Case) -> Way | None:
+    """On parts of rows, of columns or of a batch; contracted over parts, a summand per replica."""
+    ways = list(_dot_ways(case))
+    return min(ways, key=lambda way: _exchanged(case, way.inputs), default=None)
+
+
+def _dot_ways(case: Case) -> Iterator[Way]:
+    contracting, batch = case.params["dimension_numbers"]
+    for this in (0, 1):
+        layout, other = case.split(this), 1 - this
+        if layout is None:
+            continue
+        inputs: list[Layout] = [WHOLE, WHOLE]
+        inputs[this] = layout
+        output: Layout
+        if layout.dim in contracting[this]:
+            inputs[other] = layout.moved(contracting[other][tuple(contracting[this]).index(layout.dim)])
+            output = PARTIAL
+        elif layout.dim in batch[this]:
+            place = tuple(batch[this]).index(layout.dim)
+            inputs[other] = layout.moved(batch[other][place])
+            output = layout.moved(place)
+        else:
+            free = [
+                [d for d in range(len(case.shape(i))) if d not in contracting[i] and d not in batch[i]] for i in (0, 1)
+            ]
+            before = len(batch[0]) + (len(free[0]) if this else 0)
+            output = layout.moved(before + free[this].index(layout.dim))
+        yield Way(tuple(inputs), (output,))
+
+
+def _exchanged(case: Case, inputs: tuple[Layout, ...]) -> int:
+    """The bytes of the inputs that are not held as they are wanted."""
+    pairs = zip(case.layouts, inputs, strict=True)
+    return sum(case.bytes(i) for i, (now, wanted) in enumerate(pairs) if meets(now, wanted))
+
+
+def convolution(case: Case) -> Way | None:
+    """On parts of the pictures; filters' gradients, which are sums over pictures, as a summand per replica."""
+    numbers, params = case.params["dimension_numbers"], case.params
+    pictures, filters = case.split(0), case.split(1)
+    if params["batch_group_count"] != 1:
+        return None
+    if pictures and pictures.dim == numbers.lhs_spec[0]:
+        return Way((pictures, WHOLE), (pictures.moved(numbers.out_spec[0]),))
+    if params["feature_group_count"] != 1:
+        return None
+    if filters and filters.dim == numbers.rhs_spec[0]:
+        return Way((WHOLE, filters), (filters.moved(numbers.out_spec[1]),))
+    channels = next(
+        (s for s, d in ((pictures, numbers.lhs_spec[1]), (filters, numbers.rhs_spec[1])) if s and s.dim == d), None
+    )
+    if channels is None:
+        return None
+    return Way((channels.moved(numbers.lhs_spec[1]), channels.moved(numbers.rhs_spec[1])), (PARTIAL,))
+
+
+def network(case: Case) -> Way | None:
+    """A network that is one operation: rows of its results from rows of its inputs."""
+    rows = case.split(0)
+    if rows is None or rows.dim:
+        return None
+    return Way((rows, *[WHOLE] * (len(case.layouts) - 1)), (rows,))
+
+
+def network_gradient(case: Case) -> Way | None:
+    """Its derivative: of the rows, on parts; of the weights, a summand per replica."""
+    rows = case.split(0) or case.split(1)
+    if rows is None or rows.dim:
+        return None
+    weights = len(case.layouts) - 2
+    outputs = [rows] * case.params["with_dx"] + [PARTIAL] * weights
+    return Way((rows, rows, *[WHOLE] * weights), tuple(outputs))
