@@ -16,7 +16,7 @@ from fragmenta.stage import PER_ENVIRONMENT, STAGE_PREFIX
 
 CALLS = (
     *("jit", "pjit", "closed_call", "core_call", "checkpoint", "remat", "remat2"),
-    *("custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr"),
+    *("custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr", "custom_vmap_call", "composite"),
 )
 """Primitives that only call the jaxpr inside them, with the same arguments."""
 Equation = Any

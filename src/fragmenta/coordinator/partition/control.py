@@ -277,4 +277,22 @@ def _among(whole: frozenset[int], first: int) -> bool:
     return any(i >= first for i in whole)
 
 
-CONTROL: dict[str, Callable[..., Step | None]] = {"scan": scan, "while": while_loop, "cond": cond}
+def linear_solve(partitioner: "Partitioner", case: Case) -> Step | None:
+    """A linear system is what solves it; the rest of the equation is for derivatives, which are taken by now."""
+    lengths, solve = case.params["const_lengths"], case.params["jaxprs"].solve
+    first = lengths.matvec + lengths.vecmat
+    own = [*range(first, first + lengths.solve), *range(sum(lengths), len(case.layouts))]
+    block = partitioner.block(solve, [case.layouts[i] for i in own], [case.known[i] for i in own])
+
+    def run(replica: Replica, inputs: list[Any], whole: Mapping[int, Any]) -> list[Any]:
+        return block.run(replica, [inputs[i] for i in own], {j: whole[own[j]] for j in block.whole})
+
+    return _step(case.layouts, block.outputs, run, [block], whole=frozenset(own[j] for j in block.whole))
+
+
+CONTROL: dict[str, Callable[..., Step | None]] = {
+    "scan": scan,
+    "while": while_loop,
+    "cond": cond,
+    "custom_linear_solve": linear_solve,
+}

@@ -62,9 +62,9 @@ def _padded(case: Case) -> bool:
 
 
 _RULES = {
-    **dict.fromkeys(("neg", "copy", "copy_p", "reshape", "transpose", "squeeze", "expand_dims", "rev"), _alone),
+    **dict.fromkeys(("neg", "name", "copy", "copy_p", "reshape", "transpose", "squeeze", "expand_dims", "rev", "unstack", "tile"), _alone),
     **dict.fromkeys(("broadcast_in_dim", "reduce_sum", "slice", "split", "dynamic_slice", "stop_gradient"), _alone),
-    **dict.fromkeys(("add", "sub", "add_any", "concatenate"), _terms),
+    **dict.fromkeys(("add", "sub", "add_any", "concatenate", "stack"), _terms),
     "mul": _product,
     "div": _quotient,
     "convert_element_type": _converted,

@@ -5,9 +5,9 @@ from fragmenta.coordinator.partition.way import Rule
 
 _ELEMENTWISE = """
     abs acos acosh add add_any and asin asinh atan atan2 atanh bessel_i0e bessel_i1e cbrt ceil
-    clamp clz complex conj convert_element_type copy copy_p cos cosh digamma div eq eq_to erf erf_inv erfc exp exp2 expm1
+    clamp clz complex conj convert_element_type device_put copy copy_p cos cosh digamma div eq eq_to erf erf_inv erfc exp exp2 expm1
     floor ge gt igamma igamma_grad_a igammac imag integer_pow is_finite le le_to lgamma log log1p logistic lt lt_to max
-    min mul mulhi ne neg nextafter not or polygamma population_count pow random_clone random_fold_in random_gamma
+    min mul mulhi name ne neg nextafter not or polygamma population_count pow random_clone random_fold_in random_gamma
     random_gamma_grad random_seed real reduce_precision regularized_incomplete_beta rem round rsqrt select_n
     shift_left shift_right_arithmetic shift_right_logical sign sin sinh sqrt square stop_gradient sub tan tanh
     threefry2x32 xor zeta
@@ -31,9 +31,16 @@ RULES: dict[str, Rule] = {
     "concatenate": shapes.concatenate,
     "slice": shapes.cut,
     "split": shapes.divide,
+    "stack": shapes.stack,
+    "unstack": shapes.unstack,
+    "tile": shapes.tile,
+    "reduce": shapes.reduction_of,
     "pad": shapes.pad,
     **dict.fromkeys(
-        (*(f"reduce_window_{name}" for name in ("sum", "max", "min")), "reduce_window", "cumred_reduce_window_impl"),
+        (
+            *(f"reduce_window_{name}" for name in ("sum", "max", "min")),
+            *("reduce_window", "select_and_scatter_add", "select_and_gather_add"),
+        ),
         shapes.window_of,
     ),
     **dict.fromkeys(("random_bits", "random_split"), shapes.random_bits),

@@ -231,3 +231,35 @@ def bitcast(case: Case) -> Way | None:
     if layout is None or before[: layout.dim + 1] != after[: layout.dim + 1]:
         return None
     return Way(case.layouts, (layout,))
+
+
+def stack(case: Case) -> Way | None:
+    """Side by side in a new dimension."""
+    layout = largest_split(case)
+    if layout is None:
+        return None
+    moved = layout.moved(layout.dim + (layout.dim >= case.params["axis"]))
+    return Way((layout,) * len(case.layouts), (moved,))
+
+
+def unstack(case: Case) -> Way | None:
+    """The slices of a dimension."""
+    layout = case.split()
+    return layout and _without(case, layout, (case.params["axis"],))
+
+
+def tile(case: Case) -> Way | None:
+    """Copies side by side; of the parts, copy after copy."""
+    layout, times = case.split(), case.params["reps"]
+    if layout is None:
+        return None
+    return Way(case.layouts, (Split(layout.dim, layout.outer * times[layout.dim]),))
+
+
+def reduction_of(case: Case) -> Way | None:
+    """A reduction with an operation of its own, but not over the parts."""
+    layout, arrays = largest_split(case), len(case.layouts) // 2
+    if layout is None or layout.dim in case.params["dimensions"]:
+        return None
+    moved = layout.moved(layout.dim - sum(d < layout.dim for d in case.params["dimensions"]))
+    return Way((*(layout,) * arrays, *(WHOLE,) * arrays), (moved,) * len(case.equation.outvars))
