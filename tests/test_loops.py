@@ -1,0 +1,137 @@
+"""Loops that say nothing about replicas give, under every synchronous policy, what the plain program gives."""
+
+from functools import cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from helpers import assert_same, cpu_cluster, plain, planned, run_plan
+from loops import LOOPS, WITH_GRADIENTS
+from loops.control_flow import StringArgument
+from processes import apart, run_apart
+
+POLICIES = ("fused", "single_learner_coarse", "single_learner_fine", "multi_learner", "central", "environments")
+ITERATIONS = 3
+SHORT: dict[str, tuple[str, ...]] = {
+    "ppo": ("fused", "single_learner_coarse"),
+    "ppo_nested": ("central", "multi_learner"),
+    "ppo_glue": ("single_learner_coarse", "single_learner_fine"),
+    "dqn": ("fused", "single_learner_coarse"),
+    "dqn_slices": ("single_learner_fine",),
+    "dqn_rings": ("central", "multi_learner"),
+    "sac": ("multi_learner",),
+    "evolution": ("fused", "single_learner_coarse"),
+    "random_search": ("single_learner_coarse",),
+    "reinforce": ("fused",),
+    "population": ("single_learner_coarse",),
+    "self_play": ("fused", "single_learner_fine"),
+    "dreamer": ("single_learner_coarse",),
+    "evaluating": ("environments",),
+    "normalized": ("fused", "single_learner_coarse"),
+    "odd_state": ("multi_learner", "single_learner_fine"),
+    "weak_state": ("fused",),
+    "nested_loops": ("multi_learner",),
+    "branching": ("single_learner_coarse",),
+    "statistics": ("fused", "environments"),
+    "transforms": ("central",),
+}
+"""What `make test` runs of each loop, with two replicas: every loop and every policy at least once."""
+SHORT_APART = (("ppo", "single_learner_coarse"), ("dqn_rings", "multi_learner"), ("self_play", "environments"))
+"""And with processes, of which each takes seconds to start."""
+
+
+def policies_of(loop: str) -> tuple[str, ...]:
+    return tuple(policy for policy in POLICIES if policy != "central" or loop in WITH_GRADIENTS)
+
+
+@cache
+def expected(loop: str) -> tuple[Any, list[dict[str, Any]]]:
+    """What the plain program gives, which must be numbers for the comparison to mean anything."""
+    found = plain(*LOOPS[loop], ITERATIONS)
+    for path, leaf in jax.tree_util.tree_leaves_with_path(found):
+        if jnp.issubdtype(leaf.dtype, jnp.floating):
+            assert np.isfinite(np.asarray(leaf, np.float32)).all(), jax.tree_util.keystr(path)
+    return found
+
+
+def matrix() -> list[Any]:
+    """Every loop under every policy that can place it, with 2 and 4 replicas."""
+    return [
+        pytest.param(
+            *(loop, policy, replicas),
+            marks=() if replicas == 2 and policy in SHORT[loop] else pytest.mark.full,
+            id=f"{loop}-{policy}-{replicas}",
+        )
+        for loop in LOOPS
+        for policy in policies_of(loop)
+        for replicas in (2, 4)
+    ]
+
+
+@pytest.mark.parametrize(("loop", "policy", "replicas"), matrix())
+def test_every_policy_equals_the_plain_loop(loop: str, policy: str, replicas: int) -> None:
+    expected_state, expected_metrics = expected(loop)
+    algorithm, env = LOOPS[loop]
+    plan = planned(algorithm, env, policy, cpu_cluster(8, replicas), merge=False)
+    state, metrics = run_plan(plan, algorithm, env, ITERATIONS)
+    assert_same(expected_state, state, 1e-5)
+    assert_same(expected_metrics, metrics, 1e-5, floor=1.0)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("loop", LOOPS)
+def test_what_shares_a_device_is_merged_into_the_plain_loop(loop: str) -> None:
+    expected_state, expected_metrics = expected(loop)
+    algorithm, env = LOOPS[loop]
+    plan = planned(algorithm, env, "single_learner_coarse", cpu_cluster(1, 2), merge=True)
+    state, metrics = run_plan(plan, algorithm, env, ITERATIONS)
+    assert_same(expected_state, state, 1e-5)
+    assert_same(expected_metrics, metrics, 1e-5, floor=1.0)
+
+
+def matrix_apart() -> list[Any]:
+    """Every loop under every policy that can place it, in processes, with 2 replicas."""
+    return [
+        pytest.param(loop, policy, marks=() if (loop, policy) in SHORT_APART else pytest.mark.full)
+        for loop in LOOPS
+        for policy in policies_of(loop)
+    ]
+
+
+@pytest.mark.parametrize(("loop", "policy"), matrix_apart())
+def test_processes_equal_the_plain_loop(loop: str, policy: str) -> None:
+    expected_state, expected_metrics = expected(loop)
+    algorithm, env = LOOPS[loop]
+    state, metrics = run_apart(apart(algorithm, env, policy, 2), "processes", ITERATIONS)
+    assert_same(expected_state, state, 1e-5)
+    assert_same(expected_metrics, metrics, 1e-4, floor=0.1)
+
+
+def nudged(state: Any, seed: int) -> Any:
+    """The state with every float32 off by about its last digit."""
+    random = np.random.default_rng(seed)
+
+    def nudge(leaf: Any) -> Any:
+        return leaf * (1 + 1e-7 * random.standard_normal(leaf.shape).astype(np.float32))
+
+    return jax.tree.map(lambda leaf: nudge(leaf) if leaf.dtype == jnp.float32 else leaf, state)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("loop", LOOPS)
+def test_loops_do_not_amplify_rounding(loop: str) -> None:
+    """Else they could not be compared within 1e-5, however right the split programs are."""
+    algorithm, env = LOOPS[loop]
+    iterate = jax.jit(lambda state: algorithm.iterate(env, state))
+    state = nudged(jax.jit(lambda key: algorithm.init(env, key))(jax.random.key(0)), seed=1)
+    for _ in range(ITERATIONS):
+        state, _ = iterate(state)
+    assert_same(expected(loop)[0], state, 1e-5)
+
+
+@pytest.mark.xfail(raises=TypeError, reason="a stage takes arrays and what is registered as static, no strings")
+def test_a_stage_takes_a_string() -> None:
+    plain(StringArgument(), LOOPS["branching"][1], 1)
