@@ -37,7 +37,7 @@ class View:
     elsewhere: frozenset[int] = frozenset()
     """Glue for which replicas would have to meet, so it is computed outside and received."""
     meeting: frozenset[int] = frozenset()
-    """Nodes for which replicas meet."""
+    """Glue for which replicas would have to meet, or for what it takes."""
 
     def layout(self, value: Value) -> Layout:
         """How a replica holds a value."""
@@ -81,7 +81,7 @@ def view(
         layouts={key: layout for key, layout in walk.layouts.items() if layout != WHOLE},
         conversions=walk.conversions,
         elsewhere=frozenset(walk.elsewhere),
-        meeting=frozenset(n.id for n in walk.nodes.values() if not isinstance(n, Loop) and n.share and n.share.exchanges),
+        meeting=frozenset(walk.meeting),
     )
 
 
@@ -107,6 +107,8 @@ class _Walk:
         self.conversions: dict[Place, Glue] = {}
         self.elsewhere: set[int] = set()
         self.taken_whole: set[int] = set()
+        self.meeting: set[int] = set()
+        self.met: set[int] = set()
         self._new = itertools.count(-2, -1)
 
     def graph(self) -> Graph:
@@ -170,6 +172,9 @@ class _Walk:
         kept = [WHOLE if now == PARTIAL and v.id in self.combined else now for now, v in zip(results, node.outputs, strict=True)]
         summed = [v for now, then, v in zip(results, kept, node.outputs, strict=True) if now != then]
         self._write(node.outputs, kept)
+        if isinstance(node, Glue) and (taken or block.exchanges or self.met & {v.id for v in node.inputs}):
+            self.meeting.add(node.id)
+            self.met.update(v.id for v in node.outputs)
         line = jaxprs.source_line(node.origin.equation)
         label = node.stage if isinstance(node, Call) else node.label
         exchanges = [*taken, *block.exchanges, *(Exchange("sum", v.bytes, 1, label, line) for v in summed)]

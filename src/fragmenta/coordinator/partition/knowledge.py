@@ -3,6 +3,7 @@
 It tells a gather by `arange` over the environments, which stays within each replica's part, from any other.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ Known = np.ndarray | None
 
 def known_constant(value: Any, aval: Any) -> Known:
     """A constant, if it is plain numbers and small."""
-    if not isinstance(aval.dtype, np.dtype) or aval.dtype.kind not in "biuf" or aval.size > LARGEST:
+    if not isinstance(aval.dtype, np.dtype) or aval.dtype.kind not in "biuf" or math.prod(aval.shape) > LARGEST:
         return None
     return np.asarray(value, aval.dtype)
 
