@@ -7,7 +7,7 @@ _ELEMENTWISE = """
     abs acos acosh add add_any and asin asinh atan atan2 atanh bessel_i0e bessel_i1e cbrt ceil
     clamp clz complex conj convert_element_type device_put copy copy_p cos cosh digamma div eq eq_to erf erf_inv erfc exp exp2 expm1
     floor ge gt igamma igamma_grad_a igammac imag integer_pow is_finite le le_to lgamma log log1p logistic lt lt_to max
-    min mul mulhi name ne neg nextafter not or polygamma population_count pow random_clone random_fold_in random_gamma
+    min mul mulhi name ne neg nextafter not or polygamma population_count pow random_clone random_fold_in
     random_gamma_grad random_seed real reduce_precision regularized_incomplete_beta rem round rsqrt select_n
     shift_left shift_right_arithmetic shift_right_logical sign sin sinh sqrt square stop_gradient sub tan tanh
     threefry2x32 xor zeta
@@ -44,6 +44,7 @@ RULES: dict[str, Rule] = {
         shapes.window_of,
     ),
     **dict.fromkeys(("random_bits", "random_split"), shapes.random_bits),
+    "random_gamma": shapes.random_gamma,
     **dict.fromkeys(("random_wrap", "random_unwrap"), shapes.key_data),
     **dict.fromkeys(("cholesky", "lu", "qr", "eigh", "svd", "eig", "schur", "triangular_solve"), shapes.leading(2)),
     **dict.fromkeys(("householder_product", "geqrf", "lu_pivots_to_permutation"), shapes.leading(2)),

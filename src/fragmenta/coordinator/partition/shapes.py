@@ -219,6 +219,14 @@ def random_bits(case: Case) -> Way | None:
     return layout and Way(case.layouts, (layout,))
 
 
+def random_gamma(case: Case) -> Way | None:
+    """Numbers from keys, each of which serves all that is behind it."""
+    layout = largest_split(case)
+    if layout is None or layout.dim >= len(case.shape(0)):
+        return None
+    return Way((layout,) * len(case.layouts), (layout,))
+
+
 def key_data(case: Case) -> Way | None:
     """Keys from numbers, or numbers from keys: the last dimension is within a key."""
     layout = case.split()
