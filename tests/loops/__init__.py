@@ -5,7 +5,7 @@ stay within 1e-5.
 """
 
 from fragmenta import Algorithm, Environment, make
-from loops.control_flow import BranchingLoop, NestedLoops
+from loops.control_flow import BranchingLoop, NestedLoops, StringArgument
 from loops.dqn import DQN, RingsDQN, SliceDQN
 from loops.dreamer import Dreamer
 from loops.odd_state import OddState, WeakState
@@ -40,6 +40,7 @@ LOOPS: dict[str, tuple[Algorithm, Environment]] = {
     "weak_state": (WeakState(), CARTPOLE),
     "nested_loops": (NestedLoops(), PENDULUM),
     "branching": (BranchingLoop(), PENDULUM),
+    "string_argument": (StringArgument(), PENDULUM),
     "statistics": (StatisticsA2C(), CARTPOLE),
     "transforms": (Transforms(), CARTPOLE),
 }
