@@ -17,6 +17,7 @@ from fragmenta.worker.channels.memory import Channel
 from fragmenta.worker.deploy import Deployment, Ports, deploy
 from fragmenta.worker.optimize import optimize
 from fragmenta.worker.timeline import RecordedChannel, RecordedMailbox, Recorder, Window
+from fragmenta.worker.turns import take_turns
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +31,10 @@ class Assignment:
 
 
 def compile_plan(plan: Plan) -> list[list[Deployment]]:
-    """Compile all fragments, several at a time: per program, one deployment per replica that runs apart."""
+    """Compile all fragments, several at a time: per program, one deployment per replica that runs apart.
+
+    Afterwards programs that share several devices take turns.
+    """
     replicas = {program.fragment.name: program.replicas for program in plan.programs}
     wanted: dict[tuple[int, Site], None] = {}
     sites: list[list[Site]] = []
@@ -46,7 +50,7 @@ def compile_plan(plan: Plan) -> list[list[Deployment]]:
         return deploy(schedule, where)
 
     with ThreadPoolExecutor(max_workers=4, thread_name_prefix="fragmenta-compile") as pool:
-        built = dict(zip(wanted, pool.map(build, wanted), strict=True))
+        built = dict(zip(wanted, take_turns(list(pool.map(build, wanted))), strict=True))
     return [[built[index, where] for where in places] for index, places in enumerate(sites)]
 
 
