@@ -1,6 +1,7 @@
 """Compile segments with XLA, for one device or for replicas that run together over several."""
 
 import dataclasses
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -152,17 +153,31 @@ def raw_function(segment: Segment, schedule: Schedule, where: Site) -> Callable[
 
 
 def _compile(segment: Segment, schedule: Schedule, where: Site, held: dict[Key, jax.ShapeDtypeStruct]) -> Callable:
-    raw = raw_function(segment, schedule, where)
+    raw, donated = raw_function(segment, schedule, where), _usable(segment, schedule, held)
     if where.members and segment.meets:
         given = [(held[key], layout_of(schedule, key)) for key in segment.inputs]
         results = [layout_of(schedule, key) for key in segment.outputs]
-        return compile_meeting(raw, where.members, where.axis, given, results, segment.donated)
+        return compile_meeting(raw, where.members, where.axis, given, results, donated)
     inputs, outputs = (
         [holding_axis(schedule, where, key) for key in keys] for keys in (segment.inputs, segment.outputs)
     )
     placed = tuple(held[key].sharding for key in segment.outputs)
-    jitted = jax.jit(where.spmd(raw, inputs, outputs), donate_argnums=segment.donated, out_shardings=placed)
+    jitted = jax.jit(where.spmd(raw, inputs, outputs), donate_argnums=donated, out_shardings=placed)
     return jitted.lower(*(held[key] for key in segment.inputs)).compile()
+
+
+def _usable(segment: Segment, schedule: Schedule, held: dict[Key, jax.ShapeDtypeStruct]) -> tuple[int, ...]:
+    """Of a segment's donated inputs those whose memory some output can take; of others JAX would warn the user."""
+
+    def place(key: Key) -> tuple[Any, ...]:
+        return held[key].shape, held[key].dtype, held[key].sharding, layout_of(schedule, key)
+
+    free, found = Counter(map(place, segment.outputs)), []
+    for i in segment.donated:
+        if free[place(segment.inputs[i])]:
+            free[place(segment.inputs[i])] -= 1
+            found.append(i)
+    return tuple(found)
 
 
 def holding_axis(schedule: Schedule, where: Site, key: Key) -> int | None:

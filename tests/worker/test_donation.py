@@ -1,0 +1,52 @@
+"""Memory of the state is handed on where a result can take it, and nobody is warned of the rest."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from fragmenta import Algorithm, Cluster, Environment, Fragment, all_mean, make, stage
+from helpers import assert_same, cpu_cluster, plain, planned, run_plan
+
+State = dict[str, jax.Array]
+
+
+@dataclasses.dataclass(frozen=True)
+class Renewed(Algorithm):
+    """Its rows are summed up, and then made anew of what another fragment makes of the sum."""
+
+    def init(self, env: Environment, key: jax.Array) -> State:
+        return {"rows": jax.random.normal(key, (self.num_envs, 3)), "count": jnp.zeros(self.num_envs)}
+
+    def params(self, state: State) -> State:
+        return state
+
+    @stage
+    def sum_up(self, rows: jax.Array, count: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return all_mean(jnp.mean(rows)), count + 1
+
+    @stage
+    def judge(self, mean: jax.Array) -> jax.Array:
+        return jnp.sin(mean + 1)
+
+    @stage
+    def renew(self, verdict: jax.Array, count: jax.Array) -> jax.Array:
+        return jnp.cos(verdict + count)[:, None] * jnp.arange(3.0)
+
+    def iterate(self, env: Environment, state: State) -> tuple[State, State]:
+        mean, count = self.sum_up(state["rows"], state["count"])
+        return {"rows": self.renew(self.judge(mean), count), "count": count}, {}
+
+
+def judged(stages: tuple[str, ...], cluster: Cluster) -> list[Fragment]:
+    return [
+        Fragment("rows", ("sum_up", "renew"), cluster.devices[: cluster.replicas], cluster.replicas, axis="envs"),
+        Fragment("judge", ("judge",), cluster.devices[-1:]),
+    ]
+
+
+def test_state_that_no_result_can_take_the_place_of_is_not_donated() -> None:
+    algorithm, env = Renewed(num_envs=4), make("CartPole-v1")
+    for replicas in (1, 2):  # a warning is an error in tests
+        plan = planned(algorithm, env, judged, cpu_cluster(3, replicas), merge=False)
+        assert_same(plain(algorithm, env, 3)[0], run_plan(plan, algorithm, env, 3)[0], 1e-6)
