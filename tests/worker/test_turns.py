@@ -6,7 +6,6 @@ from typing import Any
 
 import jax
 import pytest
-from triplets import Triplets, side_by_side
 
 from fragmenta import make
 from fragmenta.engines import LocalEngine
@@ -14,6 +13,7 @@ from fragmenta.worker.backends.xla import Site
 from fragmenta.worker.deploy import Deployment
 from fragmenta.worker.turns import take_turns
 from helpers import assert_same, cpu_cluster, initial_state, plain, planned
+from triplets import Triplets, side_by_side
 
 ITERATIONS = 200
 

@@ -10,11 +10,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from fragmenta.coordinator.dispatch import links
+from fragmenta.coordinator.fingerprint import fingerprint
 from fragmenta.engines.base import Placed, Setup
 from fragmenta.engines.control import Connection, FailedError, Inbox, LostError, Peer
 from fragmenta.engines.job import pickled_job
 from fragmenta.engines.launch import Launcher
-from fragmenta.engines.replica import fingerprint, hosts_environments, names, places
+from fragmenta.engines.replica import hosts_environments, names, places
 from fragmenta.errors import ConfigError
 from fragmenta.worker.channels.hello import accept_hello
 
@@ -35,6 +36,7 @@ class Crew:
         self.inbox: Inbox = queue.SimpleQueue()
         self.peers: dict[int, Peer] = {}
         self._setup, self._launcher, self._links = setup, launcher, links(setup.plan)
+        self._fingerprint = fingerprint(setup.plan, setup.algorithm, setup.env)
         self._token, self._job = secrets.token_bytes(32), pickled_job(setup)
         self._arrived, self._closed = threading.Condition(), threading.Event()
         self._listener = socket.create_server((launcher.address, 0))
@@ -81,12 +83,11 @@ class Crew:
                 "group": group and {**led[group[0]][0], "count": len(group), "index": group.index(i)},
                 **self._cores(i),
             }
-        expected = fingerprint(self._setup.plan)
         for i, (answer, _) in self.ask(details, "prepare", STARTING_SECONDS).items():
-            if answer["plan"] != expected:
+            if answer["plan"] != self._fingerprint:
                 raise ConfigError(
-                    f"{self.names[i]} on {self.peers[i].hello['host']} makes another plan of the same algorithm: "
-                    f"its code or its version of JAX is not the one here"
+                    f"{self.names[i]} on {self.peers[i].hello['host']} makes something else of the same algorithm: its "
+                    f"code or its version of JAX is not the one here"
                 )
             self.peers[i].hello["device"] = answer["device"]
         if self._setup.placed:

@@ -1,7 +1,6 @@
 """A fragment's replica in a process of its own: compiled, connected to the others, run."""
 
 import dataclasses
-import hashlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,6 +8,7 @@ import jax
 import numpy as np
 
 from fragmenta.coordinator.dispatch import Assignment, connections, hold_state, links, ports_of, record
+from fragmenta.coordinator.fingerprint import fingerprint
 from fragmenta.coordinator.in_flight import InFlight, split_in_flight
 from fragmenta.coordinator.plan import project
 from fragmenta.coordinator.trace import trace
@@ -30,7 +30,7 @@ class Replica:
         for name, value in job["jax"].items():
             jax.config.update(name, value)
         self.plan = project(trace(job["algorithm"], job["env"]), job["policy"], job["cluster"], job["merge"])
-        self.fingerprint = fingerprint(self.plan)
+        self.fingerprint = fingerprint(self.plan, job["algorithm"], job["env"])
         self._env, self._deadline, self._window = job["env"], job["deadline"], job["window"]
         self._program, self._replica = places(self.plan)[index]
         where = _site(self._program, self._replica)
@@ -181,11 +181,6 @@ def resources(plan: Plan) -> list[dict[str, float]]:
 def hosts_environments(program: Program) -> bool:
     """Whether environments on the host are stepped in it."""
     return bool(set(program.fragment.stages) & set(program.graph.host_stages))
-
-
-def fingerprint(plan: Plan) -> str:
-    """What two equal plans have in common."""
-    return hashlib.sha256(str(plan).encode()).hexdigest()
 
 
 def _site(program: Program, replica: int) -> Site:

@@ -1,0 +1,87 @@
+"""What two processes must have in common to train together: the plan, and what it computes to the last constant."""
+
+import dataclasses
+import functools
+import hashlib
+import re
+from collections.abc import Iterable
+from types import CodeType, FunctionType, MethodType
+from typing import Any
+
+import jax
+import numpy as np
+
+from fragmenta.algorithms import Algorithm
+from fragmenta.coordinator.jaxprs import is_literal, key_dtype, open_jaxpr
+from fragmenta.coordinator.trace import abstract_state
+from fragmenta.envs import Environment
+from fragmenta.graph import Plan
+
+_WHERE = re.compile(r"0x[0-9a-f]+|[^\s'\"(]*\.py(:\d+)?")
+"""Addresses and source files, which differ from process to process and from machine to machine."""
+
+
+def fingerprint(plan: Plan, algorithm: Algorithm, env: Environment) -> str:
+    """The same in every process that makes the same plan of the same code with the same version of JAX.
+
+    Covers the traced program with its constants, and the code of functions that it calls on the host.
+    """
+    state = abstract_state(algorithm, env, algorithm.num_envs)
+    traced = jax.make_jaxpr(lambda state: algorithm.iterate(env, state))(state)
+    text = "\n".join([jax.__version__, str(plan), *_Listing().program(traced)])
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+class _Listing:
+    """A traced program as lines. JAX's own text leaves out constants, and shows which parts happened to be cached."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Any, int] = {}
+
+    def program(self, jaxpr: Any) -> Iterable[str]:
+        inner, constants = open_jaxpr(jaxpr)
+        yield "constants " + " ".join(map(_content, constants))
+        yield "from " + " ".join(map(self._atom, (*inner.constvars, *inner.invars)))
+        for equation in inner.eqns:
+            yield equation.primitive.name + " " + " ".join(map(self._atom, equation.invars))
+            for name in sorted(equation.params):
+                yield f"{name} {self._parameter(equation.params[name])}"
+            yield "to " + " ".join(map(self._atom, equation.outvars))
+        yield "gives " + " ".join(map(self._atom, inner.outvars))
+
+    def _atom(self, atom: Any) -> str:
+        if is_literal(atom):
+            return _content(atom.val)
+        return f"{self._numbers.setdefault(atom, len(self._numbers))}:{atom.aval.str_short()}"
+
+    def _parameter(self, value: Any) -> str:
+        if hasattr(getattr(value, "jaxpr", value), "eqns"):
+            return "{\n" + "\n".join(_Listing().program(value)) + "\n}"
+        if isinstance(value, (tuple, list)):
+            return "(" + ", ".join(map(self._parameter, value)) + ")"
+        if isinstance(value, (set, frozenset)):  # their order is that of hashes, which differ
+            return "{" + ", ".join(sorted(map(self._parameter, value))) + "}"
+        if isinstance(value, dict):
+            return "{" + ", ".join(sorted(f"{key}: {self._parameter(value[key])}" for key in value)) + "}"
+        if isinstance(value, (np.ndarray, np.generic, jax.Array)):
+            return _content(value)
+        if isinstance(value, functools.partial):
+            return self._parameter((value.func, value.args, value.keywords))
+        if isinstance(value, MethodType):
+            return self._parameter(value.__func__)
+        if isinstance(value, FunctionType):
+            return f"{value.__module__}.{value.__qualname__} {self._parameter(value.__code__)}"
+        if isinstance(value, CodeType):
+            return f"{value.co_code.hex()} {value.co_names} {self._parameter(value.co_consts)}"
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+            return type(value).__qualname__ + self._parameter(fields)
+        return _WHERE.sub("", repr(value))
+
+
+def _content(array: Any) -> str:
+    """Type, shape and numbers of a constant."""
+    if hasattr(array, "dtype") and key_dtype(array.dtype):
+        array = jax.random.key_data(array)
+    found = np.asarray(array)
+    return f"{found.dtype}{found.shape}{hashlib.sha256(found.tobytes()).hexdigest()}"
