@@ -29,12 +29,16 @@ class Backend(Protocol):
         """Whether what failed for this lane was started anew for another one already."""
         ...
 
-    def restart(self, fault: Fault, seeds: np.ndarray, low: int, high: int) -> list[Fault]:
-        """Start anew what failed in this lane; what fails in that."""
-        ...
-
     def close(self) -> None:
         """End everything that was started."""
+        ...
+
+
+class RestartingBackend(Backend, Protocol):
+    """One whose environments can be started anew one by one."""
+
+    def restart(self, fault: Fault, seeds: np.ndarray, low: int, high: int) -> list[Fault]:
+        """Start anew what failed in this lane; what fails in that."""
         ...
 
 
@@ -77,7 +81,7 @@ class InProcess:
 
 
 class Vectors:
-    """By the package itself, in its own threads: one vector of environments per lane."""
+    """By the package itself, in its own threads: one vector per lane, whose environments cannot be replaced singly."""
 
     def __init__(self, spec: Spec, description: Description, count: int, parts: int, threads: int) -> None:
         self._spec, self._threads = spec, threads
@@ -111,10 +115,6 @@ class Vectors:
     def caught_up(self, fault: Fault, low: int, high: int) -> bool:
         """Nothing is ever started anew here."""
         return False
-
-    def restart(self, fault: Fault, seeds: np.ndarray, low: int, high: int) -> list[Fault]:
-        """Single environments of a vector cannot be replaced; the pool does not ask for it."""
-        raise NotImplementedError
 
     def close(self) -> None:
         """Close all vectors."""

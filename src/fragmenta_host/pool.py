@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fragmenta_host.arrays import MOST_PROCESSES, Description
-from fragmenta_host.backends import Backend, InProcess, Vectors
+from fragmenta_host.backends import Backend, InProcess, RestartingBackend, Vectors
 from fragmenta_host.catalogue import Spec, vector_class
 from fragmenta_host.faults import EnvironmentFaultError, Fault, UnusableError
 from fragmenta_host.process import ENDING_SECONDS, GoneError, WorkerProcess
@@ -53,7 +53,7 @@ class Pool:
         self.mode, self.workers, self.restarted = "", 0, 0
         self._first = 0
         self.failure: BaseException | None = None
-        self._backend: Backend | None = None
+        self._backend: RestartingBackend | Vectors | None = None
         self._parts, self._count = 1, 0
         self._lock = threading.Lock()  # held by the lane that starts something anew
         self._lanes: dict[int, threading.Lock] = {}  # each is held by a step of the lane that begins there
@@ -203,7 +203,7 @@ class Pool:
             mode = "processes" if workers > 1 or self.options.restarts else "serial"
         return mode, 1 if mode == "serial" else workers
 
-    def _start(self, count: int) -> Backend:
+    def _start(self, count: int) -> RestartingBackend | Vectors:
         self.mode, self.workers = self._choose(count, self._parts)
         if self.mode == "vector":
             return Vectors(self.spec, self.description, count, self._parts, self.workers)
@@ -229,7 +229,7 @@ class Pool:
                 raise ClosedPoolError(f"{self.spec} was closed")
             if self._backend.caught_up(fault, *lane):
                 return []
-            if self.spec.is_vector:
+            if isinstance(self._backend, Vectors):
                 raise self._fatal(fault, step, "")
             if self.restarted >= self.options.restarts:
                 used = f" ({self.restarted} restarts used)"
