@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -181,6 +182,32 @@ def test_a_ray_of_our_own_listens_on_loopback_alone(own_ray):
     assert {"gcs_server", "raylet"} < {name for name, _ in listening}
     outside = [(name, ip) for name, ip in listening if not ipaddress.ip_address(ip.removeprefix("::ffff:")).is_loopback]
     assert not outside
+
+
+def test_output_that_was_promised_and_never_comes_holds_nobody_up():
+    class Cut:
+        """A cluster of which a node was cut off, with the output that it had ready."""
+
+        exceptions = SimpleNamespace(GetTimeoutError=TimeoutError, RayError=Exception)
+        asked = threading.Event()
+
+        def wait(self, answers, timeout):
+            return answers, []
+
+        def get(self, answer, timeout=3600.0):
+            self.asked.set()
+            time.sleep(timeout)
+            raise TimeoutError
+
+    launcher = RayLauncher.__new__(RayLauncher)
+    launcher._ray, launcher._closed = Cut(), False
+    actor = SimpleNamespace(output=SimpleNamespace(remote=lambda: "lines"))
+    listener = threading.Thread(target=launcher._listen, args=(0, actor), daemon=True)
+    listener.start()
+    assert Cut.asked.wait(10)
+    launcher._closed = True
+    listener.join(10)
+    assert not listener.is_alive()
 
 
 def test_a_lost_actor_is_replaced(own_ray):

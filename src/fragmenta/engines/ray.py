@@ -174,10 +174,10 @@ class RayLauncher:
         answer = actor.output.remote()
         while not self._closed:
             # An actor whose machine was cut off may answer late or never, even to its end.
-            if not self._ray.wait([answer], timeout=LISTENING_SECONDS)[0]:
-                continue
             try:
-                lines = self._ray.get(answer)
+                lines = self._ray.get(answer, timeout=LISTENING_SECONDS)
+            except self._ray.exceptions.GetTimeoutError:
+                continue
             except self._ray.exceptions.RayError:
                 return
             for line in lines:
