@@ -1,5 +1,6 @@
 """A replica's ends of its links: channels where both sides wait for each other, mailboxes where they do not."""
 
+import hashlib
 from typing import Any
 
 import jax
@@ -28,7 +29,7 @@ class Ends:
     def open(self, link: Link, shares_memory: bool) -> dict[str, Any]:
         """The receiving end of a link; its address."""
         capacity = CAPACITY if link.delivery.kind == "every" else 1
-        pipe, address = self._exchange.receiver(link.name, _size(link), capacity, shares_memory)
+        pipe, address = self._exchange.receiver(_pipe_name(link), _size(link), capacity, shares_memory)
         if link.delivery.kind == "every":
             self._channels[link.name] = ArrayChannel(pipe)
         else:
@@ -76,6 +77,11 @@ class Ends:
         if link.name in self._pumps:
             self._pumps[link.name].close()
         self._pumps[link.name] = start()
+
+
+def _pipe_name(link: Link) -> str:
+    """Short, and of letters and digits whatever the fragments are called: policies and merging choose those names."""
+    return hashlib.sha256(link.name.encode()).hexdigest()[:32]
 
 
 def _keys(link: Link) -> list[tuple[int, str]]:
