@@ -9,12 +9,14 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+LONG_SECONDS = 7
+
 
 class Steady(gymnasium.Env):
     """Shows how many steps it has taken, never ends; misbehaves at step `at` if its seed makes it the chosen one."""
 
     def __init__(self, how: str = "", at: int = 5, share: int = 1, marker: str = "") -> None:
-        self.how, self.at, self.share = how, at, share
+        self.how, self.at, self.share, self.marker = how, at, share, marker
         self.observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float32)
         self.action_space = spaces.Discrete(2)
         self.steps, self.chosen = 0, False
@@ -60,6 +62,17 @@ class Steady(gymnasium.Env):
 
     def _hang(self) -> Any:
         time.sleep(3600)
+
+    def _hold(self) -> Any:
+        ctypes.PyDLL(None).sleep(LONG_SECONDS)  # as a package does that never lets another thread run
+        return self._show(), 1.0, False, False, {}
+
+    def _pause_once(self) -> Any:
+        if not os.path.exists(self.marker):
+            with open(self.marker, "w") as file:
+                file.write("here")
+            time.sleep(LONG_SECONDS)
+        return self._show(), 1.0, False, False, {}
 
     def _nan(self) -> Any:
         return np.array([np.nan, 0.0], np.float32), 1.0, False, False, {}

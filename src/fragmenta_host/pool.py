@@ -188,6 +188,10 @@ class Pool:
         took = f" (one step takes {self.step_seconds * 1e6:,.0f} us)" if self.step_seconds else ""
         return f"on the host, stepped {how}{took}"
 
+    def steps_here(self, count: int, parts: int) -> bool:
+        """Whether so many environments will be stepped in this process: then a step may hold up all of its threads."""
+        return self._choose(count, parts)[0] != "processes"
+
     def _choose(self, count: int, parts: int) -> tuple[str, int]:
         """Mode and number of workers: as many processes as save more than handing over to one more of them costs."""
         most = max(1, min(self.options.workers or cores(), count, MOST_PROCESSES))

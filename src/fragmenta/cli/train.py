@@ -39,7 +39,8 @@ class TrainOptions(ClusterOptions, EngineOptions, EnvOptions, SaveOptions, Evalu
     run_dir: Path | None = None
     """A new directory for configuration, metrics, graph, parameters and summary. Default: a name under runs/."""
     deadline: float = 300.0
-    """Seconds that one fragment waits for another before the run ends and says who waited for what."""
+    """Seconds that one fragment waits for another before the run ends and says who waited for what; a process of an
+    engine may take as long to compile."""
     sinks: str = "tensorboard"
     """Where metrics go besides metrics.jsonl: tensorboard, wandb, mlflow, several with commas, or none."""
     trace: bool = False

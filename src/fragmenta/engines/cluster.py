@@ -15,7 +15,7 @@ from fragmenta.coordinator.dispatch import collect, part_of_state
 from fragmenta.coordinator.in_flight import InFlight, join_in_flight
 from fragmenta.engines.base import Report, Setup, report
 from fragmenta.engines.control import FailedError, LostError, Peer
-from fragmenta.engines.crew import STARTING_SECONDS, Crew
+from fragmenta.engines.crew import Crew
 from fragmenta.engines.episodes import Episodes
 from fragmenta.engines.errors import lasts, shown
 from fragmenta.engines.launch import Launcher
@@ -116,7 +116,7 @@ class ClusterEngine:
                 continue
             sent = time.monotonic()
             try:
-                answer, _ = peer.ask("recording", STARTING_SECONDS)
+                answer, _ = peer.ask("recording", self._crew.patience)
             except LostError:
                 continue  # one that runs freely, at the very end
             # The clocks of two machines are compared on the way there and back: half of it each is the best guess.
@@ -140,7 +140,7 @@ class ClusterEngine:
     def _load(self) -> None:
         numbers = {i: self._begin_load(i, self._leaves) for i in range(len(self._crew))}
         for i, number in numbers.items():
-            self._crew.peers[i].answer(number, STARTING_SECONDS)
+            self._crew.peers[i].answer(number, self._crew.patience)
         for i in self._roamers:
             self._let_roam(i)
 
@@ -284,7 +284,7 @@ class ClusterEngine:
             self._crew.start([i])
             self._crew.connect([i])
             leaves = self._episodes.renewed(self._leaves, (self._good, self._restarts), only=i)
-            self._crew.peers[i].answer(self._begin_load(i, leaves), STARTING_SECONDS)
+            self._crew.peers[i].answer(self._begin_load(i, leaves), self._crew.patience)
             self._let_roam(i)
         except (LostError, FailedError) as failure:
             self._unplaced[i] = failure

@@ -24,6 +24,8 @@ class Connection:
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket, self._lock = sock, threading.Lock()
+        self.heard = time.monotonic()
+        """When the last byte came: a large message that is still on its way is a sign of life, too."""
         sock.settimeout(None)
 
     @property
@@ -31,19 +33,15 @@ class Connection:
         """This side's address: one at which the other side can reach this machine."""
         return self._socket.getsockname()[0]
 
-    def send(self, message: dict[str, Any], arrays: Sequence[np.ndarray] = (), waits: bool = True) -> None:
-        """Send a message; OSError if the other side is gone. Unless it waits, it sends nothing while others send."""
+    def send(self, message: dict[str, Any], arrays: Sequence[np.ndarray] = ()) -> None:
+        """Send a message; OSError if the other side is gone."""
         text = json.dumps(message).encode()
         parts = pack(arrays) if arrays else []
         head = _HEAD.pack(len(text), sum(len(part) for part in parts))
-        if not self._lock.acquire(blocking=waits):
-            return
-        try:
+        with self._lock:
             self._socket.sendall(head + text)
             for part in parts:
                 self._socket.sendall(part)
-        finally:
-            self._lock.release()
 
     def receive(self) -> tuple[dict[str, Any], list[np.ndarray]]:
         """The next message; EOFError if the other side is gone."""
@@ -63,6 +61,7 @@ class Connection:
                 raise EOFError from None
             if not more:
                 raise EOFError
+            self.heard = time.monotonic()
             at += more
         return found
 
@@ -103,14 +102,20 @@ class Peer:
     ) -> None:
         self.index, self.name, self.hello, self.lost = index, name, hello, ""
         """Its number, its worker's name, what it said of itself, and once it is lost, how."""
+        self.is_ready = False
+        """Whether it has compiled its fragment."""
         self._inbox, self._how_it_ended = inbox, how_it_ended
-        self.heard = time.monotonic()
         self.doing = ""
         self._connection, self._numbers = connection, itertools.count()
         self._waiting: dict[int, queue.SimpleQueue[Any]] = {}
         self._lock = threading.Lock()
         self._reader = threading.Thread(target=self._read, name=f"fragmenta-hears-{name}", daemon=True)
         self._reader.start()
+
+    @property
+    def silent(self) -> float:
+        """For how many seconds it has given no sign of life."""
+        return time.monotonic() - self._connection.heard
 
     def order(self, what: str, arrays: Sequence[np.ndarray] = (), **details: Any) -> int:
         """Send an order; its number, for `answer`."""
@@ -150,10 +155,10 @@ class Peer:
         """Order and wait."""
         return self.answer(self.order(what, arrays, **details), timeout)
 
-    def tell(self, what: str, waits: bool = True) -> None:
-        """Send a word that is not answered; unless it waits, only if nothing else is being sent."""
+    def tell(self, what: str, **details: Any) -> None:
+        """Send a word that is not answered."""
         try:
-            self._connection.send({"order": what}, waits=waits)
+            self._connection.send({"order": what, **details})
         except OSError:
             self._hung_up()
 
@@ -184,7 +189,6 @@ class Peer:
             except (EOFError, ValueError):
                 self._hung_up()
                 return
-            self.heard = time.monotonic()
             if "answers" in message:
                 waiting = self._waiting.get(message["answers"])
                 if waiting is not None:

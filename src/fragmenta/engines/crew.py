@@ -16,11 +16,14 @@ from fragmenta.engines.control import Connection, FailedError, Inbox, LostError,
 from fragmenta.engines.job import pickled_job
 from fragmenta.engines.launch import Launcher
 from fragmenta.engines.replica import hosts_environments, names, places
+from fragmenta.envs import HostEnvironment
 from fragmenta.errors import ConfigError
 from fragmenta.worker.channels.hello import accept_hello
 
 STARTING_SECONDS = 120.0
-"""How long a process may take to start, and a fragment to compile."""
+"""How long a process may take to start, and a fragment to compile, unless the deadline is longer."""
+BEAT_SECONDS = 1.0
+"""How often processes give signs of life at least."""
 RESTING_SECONDS = 5.0
 """How long a process may take to come to rest after another one was lost; one that does not is replaced as well."""
 ENDING_SECONDS = 1.0
@@ -35,7 +38,10 @@ class Crew:
         self.names = names(setup.plan)
         self.inbox: Inbox = queue.SimpleQueue()
         self.peers: dict[int, Peer] = {}
+        self.patience = max(STARTING_SECONDS, setup.deadline)
+        """How long a process may take to start, to compile, or to make its connections."""
         self._setup, self._launcher, self._links = setup, launcher, links(setup.plan)
+        self._beat = min(BEAT_SECONDS, setup.options.watchdog / 4)
         self._fingerprint = fingerprint(setup.plan, setup.algorithm, setup.env)
         self._token, self._job = secrets.token_bytes(32), pickled_job(setup)
         self._arrived, self._closed = threading.Condition(), threading.Event()
@@ -62,20 +68,20 @@ class Crew:
         address = self._listener.getsockname()[:2]
         for i in which:
             self._launcher.start(i, self._job, address, self._token)
-        end = time.monotonic() + STARTING_SECONDS
+        end = time.monotonic() + self.patience
         with self._arrived:
             while missing := [i for i in which if self.peers.get(i) is before[i]]:
                 for i in missing:
                     if how := self._launcher.ended(i):
                         raise LostError(f"{self.names[i]} {how} before it was ready")
                 if time.monotonic() > end:
-                    raise LostError(f"{self.names[missing[0]]} did not start within {STARTING_SECONDS:g} s")
+                    raise LostError(f"{self.names[missing[0]]} did not start within {self.patience:g} s")
                 self._arrived.wait(0.2)
         self._prepare(which)
 
     def _prepare(self, which: list[int]) -> None:
         groups = [group for group in self.groups() if group[0] in which]
-        led = self.ask({group[0]: {} for group in groups}, "lead", STARTING_SECONDS)
+        led = self.ask({group[0]: {} for group in groups}, "lead", self.patience)
         details = {}
         for i in which:
             group = next((g for g in groups if i in g), None)
@@ -83,13 +89,14 @@ class Crew:
                 "group": group and {**led[group[0]][0], "count": len(group), "index": group.index(i)},
                 **self._cores(i),
             }
-        for i, (answer, _) in self.ask(details, "prepare", STARTING_SECONDS).items():
+        for i, (answer, _) in self.ask(details, "prepare", self.patience).items():
             if answer["plan"] != self._fingerprint:
                 raise ConfigError(
                     f"{self.names[i]} on {self.peers[i].hello['host']} makes something else of the same algorithm: its "
                     f"code or its version of JAX is not the one here"
                 )
-            self.peers[i].hello["device"] = answer["device"]
+            self.peers[i].hello |= {"device": answer["device"], "holds_up": answer["holds_up"]}
+            self.peers[i].is_ready = True
         if self._setup.placed:
             self._setup.placed([self._placed(i) for i in which])
 
@@ -105,11 +112,15 @@ class Crew:
         opened: dict[int, dict[str, bool]] = {}
         for link, a, b in ways:
             opened.setdefault(b, {})[link.name] = self._share_memory(a, b)
-        found = self.ask({b: {"links": names} for b, names in opened.items()}, "open", STARTING_SECONDS)
+        found = self.ask({b: {"links": names} for b, names in opened.items()}, "open", self.patience)
         addresses: dict[int, dict[str, Any]] = {}
         for link, a, b in ways:
             addresses.setdefault(a, {})[link.name] = found[b][0]["addresses"][link.name]
-        self.ask({a: {"addresses": known} for a, known in addresses.items()}, "connect", STARTING_SECONDS)
+        asked = {a: {"addresses": known} for a, known in addresses.items()}
+        unreached = {a: answer["unreached"] for a, (answer, _) in self.ask(asked, "connect", self.patience).items()}
+        for link, a, b in ways:
+            if unreached[a] == link.name:
+                raise self._loss([b]) or LostError(f"{self.names[b]} could not be reached by {self.names[a]}")
 
     def ask(self, details: dict[int, dict[str, Any]], what: str, timeout: float) -> dict[int, Any]:
         """The same order to several at once; their answers."""
@@ -117,12 +128,12 @@ class Crew:
         return {i: peer.answer(number, timeout) for i, (peer, number) in numbers.items()}
 
     def bring_to_rest(self, failure: LostError | FailedError) -> list[int]:
-        """Stop everybody, and end those that are lost, that failed, that do not stop, or that met with one of these.
-
-        The numbers of the ended ones.
+        """Stop everybody, and end those that are lost, that failed, that were not ready yet, that do not stop, or that
+        met with one of these. The numbers of the ended ones.
         """
         failed = failure.worker if isinstance(failure, FailedError) else ""
-        lost = {i for i in range(len(self)) if i not in self.peers or self.peers[i].lost or self.names[i] == failed}
+        going = {i for i, peer in self.peers.items() if peer.is_ready and not peer.lost and self.names[i] != failed}
+        lost = set(range(len(self))) - going
         lost |= self._meeting(lost)
         for i in lost:
             self.end(i)
@@ -132,7 +143,7 @@ class Crew:
         numbers = {i: peer.order("rest") for i, peer in resting.items()}
         for i, number in numbers.items():
             try:
-                resting[i].answer(number, RESTING_SECONDS)
+                resting[i].answer(number, max(RESTING_SECONDS, self.longest_step(i)))
             except LostError:
                 lost.add(i)
         lost |= self._meeting(lost)
@@ -149,13 +160,17 @@ class Crew:
         if not isinstance(failure, FailedError):
             return failure
         met = next((g for g in self.groups() if failure.worker in [self.names[i] for i in g]), [])
+        return self._loss(met) or failure
+
+    def _loss(self, which: list[int]) -> LostError | None:
+        """That of one of these, which may be known only a little later; None if there is none."""
         end = time.monotonic() + ENDING_SECONDS
-        while met and time.monotonic() < end:
-            for peer in (self.peers[i] for i in met if i in self.peers):
+        while which and time.monotonic() < end:
+            for peer in (self.peers[i] for i in which if i in self.peers):
                 if peer.lost:
                     return LostError(f"{peer.name} {peer.lost}")
             time.sleep(0.02)
-        return failure
+        return None
 
     def end(self, i: int) -> None:
         """Kill a process."""
@@ -206,19 +221,19 @@ class Crew:
             return
         with self._arrived:
             how = functools.partial(self._how_it_ended, index)
-            self.peers[index] = Peer(index, self.names[index], connection, hello, self.inbox, how)
+            peer = self.peers[index] = Peer(index, self.names[index], connection, hello, self.inbox, how)
             self._arrived.notify_all()
+        peer.tell("live", every=self._beat)
 
     def _watch(self) -> None:
-        """Ask for signs of life; one that gives none is killed, so that others do not wait for it."""
-        patience = self._setup.options.watchdog
-        while not self._closed.wait(min(1.0, patience / 4)):
+        """One that gives no sign of life is killed, so that others do not wait for it."""
+        while not self._closed.wait(self._beat):
             for i, peer in list(self.peers.items()):
                 if peer.lost:
                     continue
-                peer.tell("ping", waits=False)  # what one that is stuck does not read must not hold up this thread
-                silent = time.monotonic() - peer.heard
-                if silent > patience:
+                held_up = self.longest_step(i) if peer.hello.get("holds_up") else 0.0
+                silent = peer.silent
+                if silent > max(self._setup.options.watchdog, held_up):
                     last = f"; it last said that it {peer.doing}" if peer.doing else ""
                     peer.lose(f"has given no sign of life for {silent:.0f} s{last}")
                     self._launcher.kill(i)
@@ -232,6 +247,13 @@ class Crew:
                 return how
             time.sleep(0.02)
         return "closed its connection"
+
+    def longest_step(self, i: int) -> float:
+        """How long a step of a process' environments on the host may take; 0 if it has none."""
+        env = self._setup.env
+        if not isinstance(env, HostEnvironment) or not hosts_environments(self.places[i][0]):
+            return 0.0
+        return env.pool.options.timeout
 
     def _cores(self, i: int) -> dict[str, int | None]:
         """How many cores a process has for its environments, an equal share of its machine's; if it is one, which."""

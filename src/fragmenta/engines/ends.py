@@ -1,6 +1,7 @@
 """A replica's ends of its links: channels where both sides wait for each other, mailboxes where they do not."""
 
 import hashlib
+import threading
 from typing import Any
 
 import jax
@@ -9,7 +10,7 @@ from fragmenta.coordinator.dispatch import Link
 from fragmenta.worker.backends.xla import to_raw
 from fragmenta.worker.channels.exchange import Exchange
 from fragmenta.worker.channels.mailbox import Mailbox, mailbox
-from fragmenta.worker.channels.memory import Channel
+from fragmenta.worker.channels.memory import Channel, ClosedError
 from fragmenta.worker.channels.remote import ArrayChannel, BundleSender, Pump, bundle_size, pump_in, pump_out
 
 CAPACITY = 2
@@ -25,27 +26,33 @@ class Ends:
         self._boxes: dict[tuple[str, str], Any] = {}
         """By producer and consumer: where bundles wait in this process."""
         self._pumps: dict[str, Pump] = {}
+        self._lock, self._closed = threading.Lock(), False
 
     def open(self, link: Link, shares_memory: bool) -> dict[str, Any]:
         """The receiving end of a link; its address."""
         capacity = CAPACITY if link.delivery.kind == "every" else 1
         pipe, address = self._exchange.receiver(_pipe_name(link), _size(link), capacity, shares_memory)
-        if link.delivery.kind == "every":
-            self._channels[link.name] = ArrayChannel(pipe)
-        else:
-            self._replace_pump(link, lambda: pump_in(pipe, self._box(link), _keys(link), link.source))
+        with self._lock:
+            if link.delivery.kind == "every":
+                self._channels[link.name] = ArrayChannel(pipe)
+            else:
+                self._replace_pump(link, lambda: pump_in(pipe, self._box(link), _keys(link), link.source))
         return address
 
     def connect(self, link: Link, address: dict[str, Any], timeout: float) -> None:
-        """The sending end of a link."""
+        """The sending end of a link. ClosedError if all was closed meanwhile, or nobody receives."""
         pipe, kind = self._exchange.sender(address, timeout), link.delivery.kind
-        if kind == "every":
-            self._channels[link.name] = ArrayChannel(pipe)
-        elif kind == "any":
-            must_be_fresh = link.delivery.max_lag is not None
-            self._boxes[link.producer, link.consumer] = BundleSender(pipe, _keys(link), must_be_fresh)
-        else:
-            self._replace_pump(link, lambda: pump_out(self._box(link), pipe, _keys(link)))
+        with self._lock:
+            if self._closed:
+                pipe.close()
+                raise ClosedError
+            if kind == "every":
+                self._channels[link.name] = ArrayChannel(pipe)
+            elif kind == "any":
+                must_be_fresh = link.delivery.max_lag is not None
+                self._boxes[link.producer, link.consumer] = BundleSender(pipe, _keys(link), must_be_fresh)
+            else:
+                self._replace_pump(link, lambda: pump_out(self._box(link), pipe, _keys(link)))
 
     def channel(self, link: Link) -> Channel:
         """This side of a link."""
@@ -62,6 +69,8 @@ class Ends:
 
     def close(self) -> None:
         """Wake everyone, on both sides of every link."""
+        with self._lock:
+            self._closed = True
         for waited in (*list(self._channels.values()), *list(self._boxes.values())):
             waited.close()
         for pump in list(self._pumps.values()):

@@ -10,7 +10,7 @@ import numpy as np
 
 from fragmenta.engines.base import Setup
 from fragmenta.engines.control import FailedError, LostError
-from fragmenta.engines.crew import STARTING_SECONDS, Crew
+from fragmenta.engines.crew import Crew
 from fragmenta.engines.errors import shown
 from fragmenta.engines.remote_pool import RemotePool
 from fragmenta.engines.replica import hosts_environments
@@ -61,10 +61,11 @@ class Episodes:
 
     def _reset(self, which: list[int], seeds: np.ndarray) -> list[list[np.ndarray]]:
         """Start episodes in the environments of these processes; per process what `Replica.reset` answers."""
+        patience = self._crew.patience + 2 * self._crew.longest_step(which[0])  # they are made first
         peers, parts = self._crew.peers, dict(zip(self._hosts, np.split(seeds, len(self._hosts)), strict=True))
         try:
             numbers = [(peers[i], peers[i].order("reset", [parts[i]])) for i in which]
-            found = dict(zip(which, (peer.answer(n, STARTING_SECONDS)[1] for peer, n in numbers), strict=True))
+            found = dict(zip(which, (peer.answer(n, patience)[1] for peer, n in numbers), strict=True))
         except (LostError, FailedError) as failure:
             self._failure = failure
             self._tell(shown(failure))

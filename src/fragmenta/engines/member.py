@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -56,7 +57,11 @@ def keep_to_core(number: int) -> None:
 
 
 class Member:
-    """One replica's process. A thread of its own hears orders; most are carried out in the main thread, in turn."""
+    """One replica's process. Most orders are carried out in the main thread, in turn.
+
+    A thread of its own hears them, another one gives signs of life and does nothing else: whatever the process waits
+    for, it is not taken for one that is stuck.
+    """
 
     def __init__(self, connection: Connection, token: bytes, index: int, job: bytes) -> None:
         self._connection, self._token, self._index, self._job = connection, token, index, job
@@ -79,13 +84,17 @@ class Member:
             except (EOFError, ValueError):
                 break
             what = message["order"]
-            if what == "ping":
-                self._send({"doing": self._replica.doing() if self._replica else "starts"})
+            if what == "live":
+                self._in_a_thread(self._live, message["every"])
             elif what in ("stop", "end"):
                 if self._replica is not None:  # else there is nothing that could wait
                     getattr(self._replica, what)()
-            elif what in ("open", "connect") or (what == "state" and self._roaming):
-                # While the main thread trains, a replica on the other side may be replaced.
+            elif what == "connect":
+                # While the main thread trains, a replica on the other side may be replaced. It may be slow to answer,
+                # and a stop must be heard meanwhile.
+                assert self._replica is not None, "only one that is ready is asked for it"
+                self._in_a_thread(self._carry_out, message, arrays, self._replica.connecting(message["addresses"]))
+            elif what == "open" or (what == "state" and self._roaming):
                 self._carry_out(message, arrays)
             else:
                 self._orders.put((message, arrays))
@@ -95,10 +104,25 @@ class Member:
         time.sleep(2.0)  # what the main thread is doing may end by itself; if not, it is nobody's any more
         os._exit(1)
 
-    def _carry_out(self, message: dict[str, Any], arrays: list[np.ndarray]) -> None:
+    def _in_a_thread(self, do: Callable[..., None], *arguments: Any) -> None:
+        threading.Thread(
+            target=do, args=arguments, name="fragmenta" + do.__name__.replace("_", "-"), daemon=True
+        ).start()
+
+    def _live(self, every: float) -> None:
+        while True:
+            self._send({"doing": self._replica.doing() if self._replica else "starts"})
+            time.sleep(every)
+
+    def _carry_out(
+        self, message: dict[str, Any], arrays: list[np.ndarray], connect: Callable[[], str | None] | None = None
+    ) -> None:
         number = message["number"]
         try:
-            answer, results = getattr(self, f"_do_{message['order']}")(message, arrays) or ({}, [])
+            if connect is not None:
+                answer, results = {"unreached": connect()}, []
+            else:
+                answer, results = getattr(self, f"_do_{message['order']}")(message, arrays) or ({}, [])
         except ClosedError:
             answer, results = {"stopped": True}, []
         except BaseException as error:
@@ -131,13 +155,11 @@ class Member:
             keep_to_core(message["core"])
         job = pickle.loads(self._job)
         self._replica = Replica(job, self._index, self._connection.address, self._token, message["cores"])
-        return {"device": self._replica.device, "plan": self._replica.fingerprint}, []
+        made = self._replica
+        return {"device": made.device, "plan": made.fingerprint, "holds_up": made.environments_hold_it_up}, []
 
     def _do_open(self, message: dict[str, Any], _: list[np.ndarray]) -> Any:
         return {"addresses": self._replica.open(message["links"])}, []
-
-    def _do_connect(self, message: dict[str, Any], _: list[np.ndarray]) -> None:
-        self._replica.connect(message["addresses"])
 
     def _do_reset(self, _: dict[str, Any], arrays: list[np.ndarray]) -> Any:
         return {}, self._replica.reset(arrays[0])

@@ -1,7 +1,7 @@
 """A fragment's replica in a process of its own: compiled, connected to the others, run."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -17,6 +17,7 @@ from fragmenta.envs import HostEnvironment
 from fragmenta.graph import Plan, Program
 from fragmenta.worker.backends.xla import Site, to_raw
 from fragmenta.worker.channels.exchange import Exchange
+from fragmenta.worker.channels.memory import ClosedError
 from fragmenta.worker.deploy import Deployment, deploy
 from fragmenta.worker.execute import Worker
 from fragmenta.worker.optimize import optimize
@@ -43,19 +44,32 @@ class Replica:
         self._worker: Worker | None = None
         self._ending = False
         self._between: dict[str, list[Any]] = {}
+        self.environments_hold_it_up = False
+        """Whether a step of environments may hold up all threads of this process."""
         if hosts_environments(self._program) and isinstance(self._env, HostEnvironment):
             count = job["algorithm"].num_envs // self._program.replicas
             self._env.pool.open_part(self._replica * count, cores)
+            self.environments_hold_it_up = self._env.pool.steps_here(count, 1)
 
     def open(self, wanted: dict[str, bool]) -> dict[str, Any]:
         """Receiving ends of the links of these names; whether memory is shared with the sender. Their addresses."""
         return {link.name: self._ends.open(link, wanted[link.name]) for link in links(self.plan) if link.name in wanted}
 
-    def connect(self, addresses: dict[str, Any]) -> None:
-        """Sending ends, to these addresses."""
-        for link in links(self.plan):
-            if link.name in addresses:
-                self._ends.connect(link, addresses[link.name], self._deadline)
+    def connecting(self, addresses: dict[str, Any]) -> Callable[[], str | None]:
+        """What makes sending ends to these addresses, in any thread; it gives the first link whose other side cannot be
+        reached, if there is one. After a `stop` what it makes is nobody's.
+        """
+        ends, wanted = self._ends, [link for link in links(self.plan) if link.name in addresses]
+
+        def connect() -> str | None:
+            for link in wanted:
+                try:
+                    ends.connect(link, addresses[link.name], self._deadline)
+                except (ConnectionError, TimeoutError, ClosedError):
+                    return link.name
+            return None
+
+        return connect
 
     def reset(self, seeds: np.ndarray) -> list[np.ndarray]:
         """Start episodes in this replica's environments: who takes part, and the observation's arrays."""
@@ -129,8 +143,10 @@ class Replica:
         self._ends.end()
 
     def stop(self) -> None:
-        """Wake whatever waits, and forget all connections."""
+        """Wake whatever waits, let it end before the next step of its environments, and forget all connections."""
         self._ending = True
+        if self._worker is not None:
+            self._worker.stop()
         self._ends.close()
         self._ends = Ends(self._exchange)
 

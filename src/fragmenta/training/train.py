@@ -66,11 +66,11 @@ def train(
     `policy` decides what runs where, and unless it is asynchronous never changes the result; by default it is `fused`,
     or `single_learner_coarse` for environments on the host. `engine` is `local`, `processes` or `ray`. `cluster` names
     the devices and the replicas (all of this machine's and one or two, by default), and how far parts may drift.
-    `deadline` is how long, in seconds, one part waits for another. With `run_dir`, the run is saved as it goes, Ctrl-C
-    ends it so that `resume` goes on, and metrics go there and to the `sinks`: tensorboard, wandb, mlflow. `seeds`
-    trains so many seeds, from `seed` on, as one program; parameters and state then have the seeds first. `timeline`
-    records some iterations and leaves `trace.pftrace` and `timings.json`. `evaluation` says when to evaluate meanwhile,
-    which changes no result.
+    `deadline` is how long, in seconds, one part waits for another, or a process may take to compile. With `run_dir`,
+    the run is saved as it goes, Ctrl-C ends it so that `resume` goes on, and metrics go there and to the `sinks`:
+    tensorboard, wandb, mlflow. `seeds` trains so many seeds, from `seed` on, as one program; parameters and state then
+    have the seeds first. `timeline` records some iterations and leaves `trace.pftrace` and `timings.json`. `evaluation`
+    says when to evaluate meanwhile, which changes no result.
     """
     if total_steps is not None:
         algorithm = dataclasses.replace(algorithm, total_steps=total_steps)

@@ -12,6 +12,7 @@ from fragmenta.graph import Interface
 from fragmenta.graph.program import sent
 from fragmenta.worker.backends.launch import MOST
 from fragmenta.worker.channels.mailbox import Bundle
+from fragmenta.worker.channels.memory import ClosedError
 from fragmenta.worker.deploy import Deployment, Ports
 from fragmenta.worker.outcome import Outcome, Times
 from fragmenta.worker.steps import REPLICA, Host, Key, Put, Rounds, Segment, Step, Take, late_takes
@@ -61,6 +62,7 @@ class Worker:
         self._picked: dict[str, Bundle] = {}
         self._dropped = 0
         self._step: Step | None = None
+        self._is_stopped = False
         self.copied: dict[int, Any] = {}
         """A copy of the state that others may read while this worker goes on; see `copy_state`."""
         sends = [i for i in sent(program.instructions) if not i.delivery.waits]
@@ -180,6 +182,8 @@ class Worker:
             known[buffer] = jnp.zeros(held[buffer].shape, held[buffer].dtype, device=held[buffer].sharding)
         order = range(rounds.length)
         for i in reversed(order) if rounds.reverse else order:
+            if self._is_stopped:
+                raise ClosedError
             known[rounds.counter] = counters[i]
             busy += self._run(rounds.body, watched)
             for stack, value in stacks:
@@ -273,6 +277,10 @@ class Worker:
             self._dropped += 1
         self._picked[interface.producer] = bundle
         return bundle
+
+    def stop(self) -> None:
+        """Let it raise ClosedError before the next round of a loop; any thread may ask for it."""
+        self._is_stopped = True
 
     def doing(self) -> str:
         """In words, what this worker does right now; any thread may ask."""

@@ -1,0 +1,142 @@
+"""Processes that are slow, or lost before training begins: who is healthy stays, who is lost is replaced, once."""
+
+import dataclasses
+import json
+import re
+import signal
+import socket
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from test_cluster_faults import ITERATIONS, SMALL, WATCHDOG, Run, started, undisturbed
+
+import fragmenta
+from fragmenta import Cluster, EnvOptions, Fragment, Plan, make
+from fragmenta.coordinator.dispatch import links
+from fragmenta.engines import EngineOptions, Placed, Setup
+from fragmenta.engines.crew import Crew
+from fragmenta.engines.ends import Ends
+from fragmenta.worker.channels.exchange import Exchange
+from helpers import assert_same, cpu_cluster, planned
+from processes import apart, run_apart
+
+
+def merged(stages: tuple[str, ...], cluster: Cluster) -> list[Fragment]:
+    """Two fragments to merge, and one with a name that only a person would choose."""
+    return [
+        Fragment("act", ("act",), ("cpu:0",)),
+        Fragment("step", ("step",), ("cpu:0",)),
+        Fragment("Läufer & Söhne " + "x" * 200, ("learn",), ("cpu:1",)),
+    ]
+
+
+def merged_plan() -> tuple[Plan, Cluster]:
+    cluster = dataclasses.replace(cpu_cluster(2, 1), apart=True)
+    plan = planned(SMALL, make("CartPole-v1"), merged, cluster, merge=True)
+    assert plan.programs[0].fragment.name == "act+step"
+    return plan, cluster
+
+
+@pytest.mark.parametrize("shares_memory", [True, False])
+def test_links_of_fragments_of_any_name_are_opened(shares_memory: bool) -> None:
+    exchange = Exchange("127.0.0.1", bytes(32))
+    opened = [Ends(exchange).open(link, shares_memory)["name"] for link in links(merged_plan()[0])]
+    exchange.close()
+    assert len(set(opened)) == len(opened) > 1
+
+
+def test_fragments_of_any_name_are_connected_and_may_take_the_deadline_to_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("fragmenta.engines.crew.STARTING_SECONDS", 0.1)  # less than any process needs
+    plan, cluster = merged_plan()
+    setup = Setup(plan, SMALL, make("CartPole-v1"), merged, cluster, deadline=60.0)
+    found, _ = run_apart(setup, "processes", ITERATIONS)
+    assert_same(undisturbed(), found, 1e-5)
+
+
+def test_those_that_wait_for_one_that_dies_while_all_start_are_started_with_it(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run, killed, turn = started("single_learner_coarse"), threading.Event(), threading.Lock()
+    before, welcome = set(psutil.Process().children()), Crew._welcome
+
+    def kill_another(crew: Crew, sock: socket.socket) -> None:
+        with turn:
+            welcome(crew, sock)
+            if killed.is_set() or not crew.peers:
+                return
+            here = {peer.hello["pid"] for peer in crew.peers.values()}
+            next(child for child in psutil.Process().children() if child not in before and child.pid not in here).kill()
+            killed.set()
+
+    monkeypatch.setattr(Crew, "_welcome", kill_another)
+    assert len(list(run.reports(ITERATIONS))) == ITERATIONS
+    assert_same(undisturbed(), run.state, 1e-5)
+    lines = [line for line in capfd.readouterr().err.splitlines() if line.startswith("fragmenta: ")]
+    assert len(lines) == 1, lines
+    assert re.search(r"died by SIGKILL.*; replaced \(1 of \d\), to go on after 0 iterations", lines[0]), lines
+
+
+def test_one_that_waits_to_be_connected_is_not_taken_for_stuck_with_the_other(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    setup = apart(SMALL, make("CartPole-v1"), "single_learner_coarse", 1, EngineOptions(watchdog=WATCHDOG))
+    run, ask, placed = Run(setup), Crew.ask, list[str]()
+    note: Any = run.setup.placed
+
+    def note_all(workers: Sequence[Placed]) -> None:
+        note(workers)
+        placed.extend(worker.worker for worker in workers)
+
+    def stop_one(crew: Crew, details: Any, what: str, timeout: float) -> Any:
+        if what == "connect" and placed == ["actor", "learner"]:
+            run.send("learner", signal.SIGSTOP)
+        return ask(crew, details, what, timeout)
+
+    run.setup = dataclasses.replace(run.setup, placed=note_all)
+    monkeypatch.setattr(Crew, "ask", stop_one)
+    monkeypatch.setattr(Crew, "_share_memory", lambda *_: False)  # as if they were on two machines
+    assert len(list(run.reports(ITERATIONS))) == ITERATIONS
+    assert placed == ["actor", "learner", "learner"]
+    assert_same(undisturbed(), run.state, 1e-5)
+    lines = [line for line in capfd.readouterr().err.splitlines() if line.startswith("fragmenta: ")]
+    assert len(lines) == 1, lines
+    assert re.match(r"fragmenta: learner has given no sign of life for \d+ s; .*; replaced \(1 of 3\)", lines[0]), lines
+
+
+def test_one_whose_environment_is_slow_stays_when_another_is_lost(tmp_path: Path) -> None:
+    marker = tmp_path / "slow"
+    arguments = json.dumps({"how": "pause_once", "at": 12, "marker": str(marker)})  # in the second iteration
+    env = make("faulty_envs:Steady", EnvOptions(env_mode="serial", env_args=arguments))
+    small = dataclasses.replace(SMALL, num_envs=1, minibatches=1)
+    run, actors = Run(apart(small, env, "single_learner_coarse", 1)), list[int]()
+
+    def lose_the_learner() -> None:
+        while not marker.exists():
+            time.sleep(0.01)
+        actors.append(run.pids["actor"])
+        run.send("learner", signal.SIGKILL)
+
+    threading.Thread(target=lose_the_learner, daemon=True).start()
+    assert len(list(run.reports(4))) == 4
+    assert actors == [run.pids["actor"]]
+
+
+def test_an_environment_may_hold_up_its_process_as_long_as_a_step_may_take() -> None:
+    done = fragmenta.train(
+        dataclasses.replace(SMALL, num_envs=1, minibatches=1),
+        "faulty_envs:Steady",
+        policy="single_learner_coarse",
+        engine="processes",
+        cluster=Cluster(("cpu:0", "cpu:1"), 1),
+        total_steps=SMALL.horizon,
+        env_options=EnvOptions(env_mode="serial", env_args=json.dumps({"how": "hold"})),
+        engine_options=EngineOptions(restarts=0, watchdog=WATCHDOG),
+    )
+    assert len(done.metrics) == 1
