@@ -52,7 +52,7 @@ class _Listing:
     def _atom(self, atom: Any) -> str:
         if is_literal(atom):
             return _content(atom.val)
-        return f"{self._numbers.setdefault(atom, len(self._numbers))}:{atom.aval.str_short()}"
+        return f"{self._numbers.setdefault(atom, len(self._numbers))}:{atom.aval}"
 
     def _parameter(self, value: Any) -> str:
         if hasattr(getattr(value, "jaxpr", value), "eqns"):

@@ -132,7 +132,8 @@ class Crew:
         met with one of these. The numbers of the ended ones.
         """
         failed = failure.worker if isinstance(failure, FailedError) else ""
-        going = {i for i, peer in self.peers.items() if peer.is_ready and not peer.lost and self.names[i] != failed}
+        peers = list(self.peers.items())
+        going = {i for i, peer in peers if peer.is_ready and not peer.lost and self.names[i] != failed}
         lost = set(range(len(self))) - going
         lost |= self._meeting(lost)
         for i in lost:
