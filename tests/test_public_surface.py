@@ -11,8 +11,8 @@ def test_exported_names() -> None:
         "EngineOptions", "EnvOptions", "Environment", "EvaluationOptions", "Fragment", "Graph", "IMPALA", "MAPPO",
         "MultiDiscrete", "PPO", "Plan", "RecurrentPPO", "Result", "Run", "SaveOptions", "Stack",
         "TeamEnvironment", "Transition", "World",
-        "all_gather", "all_mean", "all_sum", "make", "open_run", "project",
-        "resume", "stage", "sync_gradients", "trace", "train",
+        "make", "open_run", "project",
+        "resume", "stage", "trace", "train",
     ]  # fmt: skip
     for name in fragmenta.__all__:
         assert inspect.getdoc(getattr(fragmenta, name)), f"{name} has no docstring"

@@ -5,7 +5,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from fragmenta import Algorithm, Cluster, Environment, Fragment, all_mean, stage
+from fragmenta import Algorithm, Cluster, Environment, Fragment, stage
 
 PARTS = ("left", "middle", "right")
 STEPS = 5
@@ -38,7 +38,7 @@ class Triplets(Algorithm):
 
 def _mixed(rows: jax.Array) -> jax.Array:
     def step(rows: jax.Array, _: None) -> tuple[jax.Array, None]:
-        return jnp.sin(rows + all_mean(jnp.mean(rows))), None
+        return jnp.sin(rows + jnp.mean(rows)), None
 
     return jax.lax.scan(step, rows, length=STEPS)[0]
 

@@ -138,4 +138,3 @@ def _features(layers: Layers, x: jax.Array, shape: tuple[int, ...], strides: tup
     kernel, bias = layers[-1]
     x = jax.nn.relu(x.reshape(x.shape[0], -1) @ kernel.astype(dtype) + bias.astype(dtype))
     return x.reshape(*leading, FEATURES).astype(jnp.float32)
-

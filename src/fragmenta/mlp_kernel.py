@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.core import ShapedArray
 from jax.custom_derivatives import SymbolicZero
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
@@ -99,9 +100,7 @@ def _run_backward(
     dx_shapes = [jax.ShapeDtypeStruct((rows, NARROW), jnp.float32)] if with_dx else []
     sums = [jax.ShapeDtypeStruct((programs, *a.shape), jnp.float32) for a in flat]
     results = pl.pallas_call(
-        functools.partial(
-            _backward_kernel, depth=len(layers), compute=compute, blocks=each // BLOCK, with_dx=with_dx
-        ),
+        functools.partial(_backward_kernel, depth=len(layers), compute=compute, blocks=each // BLOCK, with_dx=with_dx),
         grid=(programs,),
         in_specs=[_rows_spec(NARROW, each), _rows_spec(NARROW, each), *(_whole_spec(a) for a in flat)],
         out_specs=[*(_program_spec(a) for a in flat), *dx_specs],
@@ -126,7 +125,7 @@ def _primitive(name: str, function: Any) -> Primitive:
 
     def shapes(*avals: Any, **params: Any) -> Any:
         found = jax.eval_shape(functools.partial(function, **params), *avals)
-        return [jax.core.ShapedArray(x.shape, x.dtype) for x in found]
+        return [ShapedArray(x.shape, x.dtype) for x in found]
 
     def batch(arrays: Any, dims: Any, **params: Any) -> Any:
         found = jax.vmap(functools.partial(function, **params), dims)(*arrays)

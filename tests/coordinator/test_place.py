@@ -15,9 +15,6 @@ from fragmenta import (
     Delivery,
     Environment,
     Fragment,
-    all_gather,
-    all_mean,
-    all_sum,
     make,
     project,
     stage,
@@ -74,8 +71,8 @@ def test_replicas_devices_and_names() -> None:
 
 
 @dataclasses.dataclass(frozen=True)
-class Unmarked(Algorithm):
-    """Its actor sends a sum over its own environments, and draws noise from a key that all replicas share."""
+class Plain(Algorithm):
+    """Its actor sends a mean over all environments, and may draw noise from one key for all."""
 
     noise: bool = False
 
@@ -107,20 +104,23 @@ def replicated_actor(stages: tuple[str, ...], cluster: Cluster) -> list[Fragment
     return [actor, Fragment("learner", ("learn",), ("cpu:0",))]
 
 
-def test_an_unmarked_value_may_not_leave_replicas() -> None:
-    message = refused(replicated_actor((), ONE), Unmarked(num_envs=8))
-    assert message.startswith("'average' f32[] leaves fragment 'actor'")
-    assert "wrap it in all_mean or all_sum" in message
+def test_a_mean_leaves_replicas_as_summands() -> None:
+    algorithm, env = Plain(num_envs=8), make("CartPole-v1")
+    plan = planned(algorithm, env, replicated_actor, cpu_cluster(2, 2), merge=False)
+    assert "send average f32[] -> learner  [Reduce, 8 B]" in str(plan)
+    assert not plan["actor"].together
+    assert_same(plain(algorithm, env, 2)[0], run_plan(plan, algorithm, env, 2)[0], 1e-6)
 
 
-def test_values_drawn_from_a_shared_key_may_not_be_split() -> None:
-    message = refused(replicated_actor((), ONE), Unmarked(num_envs=8, noise=True))
-    assert "'actor'" in message
-    assert "replicas would each have another one" in message
+def test_each_replica_takes_its_part_of_what_is_drawn_from_a_shared_key() -> None:
+    algorithm, env = Plain(num_envs=8, noise=True), make("CartPole-v1")
+    plan = planned(algorithm, env, replicated_actor, cpu_cluster(2, 2), merge=False)
+    assert not plan["actor"].exchanges()
+    assert_same(plain(algorithm, env, 2)[0], run_plan(plan, algorithm, env, 2)[0], 1e-6)
 
 
 @dataclasses.dataclass(frozen=True)
-class Branching(Unmarked):
+class Branching(Plain):
     """Stages inside `cond` and `while`."""
 
     def iterate(self, env: Environment, state: dict[str, Any]) -> tuple[dict[str, Any], dict[str, jax.Array]]:
@@ -154,46 +154,8 @@ def test_stages_inside_while_are_refused_where_a_policy_parts_them() -> None:
 
 
 @dataclasses.dataclass(frozen=True)
-class Overmarked(Algorithm):
-    """Marks what replicas agree on already, or what each has for its own environments."""
-
-    mark: str = "well"
-
-    def init(self, env: Environment, key: jax.Array) -> dict[str, Any]:
-        world = env.reset(keys_by_index(key, self.num_envs))
-        return {"shared": jnp.ones(()), "each": jnp.ones((self.num_envs, 3)), "world": world}
-
-    def iterate(self, env: Environment, state: dict[str, Any]) -> tuple[dict[str, Any], dict[str, jax.Array]]:
-        world, _ = env.step(state["world"], jnp.zeros_like(state["each"][:, 0], jnp.int32))
-        return {"world": world, **self.learn(state["shared"], state["each"])}, {}
-
-    @stage
-    def learn(self, shared: jax.Array, each: jax.Array) -> dict[str, jax.Array]:
-        if self.mark == "sum of shared":
-            return {"shared": all_sum(shared), "each": each + 1}
-        if self.mark == "sum of parts":
-            return {"shared": shared + 1, "each": all_sum(each)}
-        if self.mark == "gather along another dimension":
-            return {"shared": jnp.sum(all_gather(each, axis=1)), "each": each + 1}
-        return {"shared": all_mean(shared) + all_sum(jnp.sum(each)) + jnp.sum(all_gather(each)), "each": each + 1}
-
-
-@pytest.mark.parametrize("mark", ["sum of shared", "sum of parts", "gather along another dimension"])
-def test_marks_that_would_change_the_result_are_refused(mark: str) -> None:
-    algorithm = Overmarked(num_envs=4, mark=mark)
-    with pytest.raises(ConfigError, match="replicas would each have another one"):
-        project(trace(algorithm, "CartPole-v1"), "multi_learner", cpu_cluster(2, 2))
-
-
-def test_marks_that_agree_are_as_the_plain_program() -> None:
-    algorithm, env = Overmarked(num_envs=4), make("CartPole-v1")
-    plan = planned(algorithm, env, "multi_learner", cpu_cluster(2, 2), merge=False)
-    assert_same(plain(algorithm, env, 2)[0], run_plan(plan, algorithm, env, 2)[0], 1e-6)
-
-
-@dataclasses.dataclass(frozen=True)
 class Loners(Algorithm):
-    """Agents that learn each for itself: nothing is marked over agents."""
+    """Agents that learn each for itself."""
 
     def init(self, env: Environment, key: jax.Array) -> dict[str, Any]:
         world = env.reset(keys_by_index(key, self.num_envs))
@@ -205,7 +167,7 @@ class Loners(Algorithm):
 
     @stage
     def learn(self, weights: jax.Array, reward: jax.Array) -> jax.Array:
-        return weights + all_mean(jnp.mean(reward, axis=0), over="envs")
+        return weights + jnp.mean(reward, axis=0)
 
     def iterate(self, env: Environment, state: dict[str, Any]) -> tuple[dict[str, Any], dict[str, jax.Array]]:
         action = self.act(state["weights"], state["world"].observation)

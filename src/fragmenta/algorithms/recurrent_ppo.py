@@ -11,7 +11,7 @@ from fragmenta.algorithms.ppo import PPO, Sample
 from fragmenta.envs import Environment, Transition, World
 from fragmenta.errors import ConfigError
 from fragmenta.nn import Recurrent
-from fragmenta.rl import fold_each, steps_of_chunks, split_each
+from fragmenta.rl import fold_each, split_each, steps_of_chunks
 from fragmenta.stage import stage
 
 

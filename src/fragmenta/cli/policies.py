@@ -10,6 +10,7 @@ from fragmenta.coordinator.trace import trace
 from fragmenta.envs import EnvOptions, make
 from fragmenta.errors import ConfigError
 from fragmenta.graph import Graph, Plan
+from fragmenta.graph.price import prices
 from fragmenta.graph.show import byte_text, delivery_text
 from fragmenta.policies import ALIASES, POLICIES, Cluster
 
@@ -65,6 +66,7 @@ def _describe(graph: Graph, policy: str, replicas: int) -> Iterator[str]:
     total = sum(i.bytes_per_iteration for i in plan.interfaces)
     among = sum(c.bytes_per_iteration for program in plan.programs for c in program.collectives())
     yield f"per iteration {byte_text(total)} between fragments, {byte_text(among)} among replicas"
+    yield from (f"cost of replicas: {price}" for price in prices(plan))
 
 
 def _crossings(plan: Plan) -> Iterator[str]:

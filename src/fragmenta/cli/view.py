@@ -14,6 +14,7 @@ from fragmenta.algorithms import Algorithm
 from fragmenta.cli.live import Picture, clock, number, seconds_left
 from fragmenta.engines import Placed
 from fragmenta.graph import Plan, Program
+from fragmenta.graph.price import prices, whole_stages
 from fragmenta.training.loop import Progress
 
 PLAIN_EVERY = 2.0
@@ -27,6 +28,10 @@ NEXT = {
     "resume": "go on training, with --total-steps",
 }
 """What can be done with a run directory."""
+
+
+PRICES = 4
+"""So many costs of replicas are listed before a run."""
 
 
 def plan_table(plan: Plan, algorithm: Algorithm) -> Table:
@@ -49,9 +54,22 @@ def plan_table(plan: Plan, algorithm: Algorithm) -> Table:
     return table
 
 
+def price_lines(plan: Plan) -> list[str]:
+    """What replicas cost, where it is more than a few percent of what they compute."""
+    noticed = [price for price in prices(plan) if price.is_noticed]
+    wholly = [(p.fragment.name, stage) for p in plan.programs for stage in whole_stages(p)]
+    lines = [
+        f"every replica of {fragment} does all of {stage}: replicas do not make it faster" for fragment, stage in wholly
+    ]
+    lines += [f"cost of replicas: {price}" for price in noticed[:PRICES]]
+    more = len(noticed) - PRICES
+    return lines + ([f"and {more} more: fragmenta graph lists them"] if more > 0 else [])
+
+
 def _share(program: Program, algorithm: Algorithm) -> str:
-    if program.fragment.axis == "agents" and program.parts > 1:
-        return f"{program.graph.sizes['agents']:,} agents, {algorithm.steps_per_iteration:,} steps"
+    axis, graph = program.fragment.axis, program.graph
+    if axis not in (None, "envs") and program.parts > 1:
+        return f"{graph.sizes[axis] // program.parts:,} {graph.nouns[axis]}, {algorithm.steps_per_iteration:,} steps"
     envs, steps = algorithm.num_envs // program.parts, algorithm.steps_per_iteration // program.parts
     at_a_time = " at a time" if program.parts > program.fragment.replicas else ""
     return f"{envs:,} envs, {steps:,} steps{at_a_time}"
@@ -67,7 +85,7 @@ class PlainView:
     def planned(self, plan: Plan, algorithm: Algorithm, environments: str) -> None:
         """Print the plan."""
         self._console.print(plan_table(plan, algorithm))
-        print(f"environments: {environments}")
+        print("\n".join([*price_lines(plan), f"environments: {environments}"]))
         print("compiling ...", flush=True)
 
     def placed(self, workers: Sequence[Placed]) -> None:
@@ -110,7 +128,9 @@ class TerminalView:
     def planned(self, plan: Plan, algorithm: Algorithm, environments: str) -> None:
         """Show the plan, then that compiling goes on."""
         self._console.print(plan_table(plan, algorithm))
-        self._console.print(f"environments: {environments}", highlight=False)
+        self._console.print(
+            "\n".join([*price_lines(plan), f"environments: {environments}"]), highlight=False, markup=False
+        )
         self._picture = Picture()
         # It draws in a thread of its own, so that training does not wait for the terminal.
         self._live = Live(self._picture, console=self._console, refresh_per_second=PER_SECOND)

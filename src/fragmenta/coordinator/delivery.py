@@ -53,14 +53,13 @@ def check_parts(plan: Plan, whole: Graph, held: Mapping[int, Layout]) -> None:
                     f"environment, as fragmenta.rl.keys_by_index makes them, or choose a synchronous policy"
                 )
 
-
     shapes = {v.id: v.shape for v in _values(whole)}
     for interface in plan.interfaces:
         value = interface.value
         if interface.delivery.kind == "latest" and shapes.get(value.id, value.shape) != value.shape:
             raise ConfigError(
                 f"'{interface.name}' {value} goes from '{interface.producer}' to '{interface.consumer}' and is made per "
-                f"environment, but not for those of one replica: this algorithm cannot run under policy '{plan.policy}'"
+                f"environment, but not for those of one replica: this algorithm cannot run under '{plan.policy}'"
             )
 
 

@@ -26,7 +26,7 @@ def fingerprint(plan: Plan, algorithm: Algorithm, env: Environment) -> str:
 
     Covers the traced program with its constants, and the code of functions that it calls on the host.
     """
-    state = abstract_state(algorithm, env, algorithm.num_envs)
+    state = abstract_state(algorithm, env)
     traced = jax.make_jaxpr(lambda state: algorithm.iterate(env, state))(state)
     text = "\n".join([jax.__version__, str(plan), *_Listing().program(traced)])
     return hashlib.sha256(text.encode()).hexdigest()

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax._src import source_info_util  # nothing public says which line of the user's an equation comes from
 from jax.extend.core import ClosedJaxpr, Literal, Var, jaxpr_as_fun  # pyright: ignore[reportPrivateImportUsage]
 
-from fragmenta.stage import PER_ENVIRONMENT, STAGE_PREFIX
+from fragmenta.stage import PER_ENVIRONMENT, STAGE_PREFIX, stage
 
 CALLS = (
     *("jit", "pjit", "closed_call", "core_call", "checkpoint", "remat", "remat2"),
@@ -131,7 +131,8 @@ def as_closed_function(closed: Any) -> Any:
 
 def source_line(equation: Equation) -> str:
     """The user's file and line that an equation comes from, or an empty string."""
-    frame = source_info_util.user_frame(equation.source_info.traceback)
+    frames = source_info_util.user_frames(equation.source_info.traceback)
+    frame = next((frame for frame in frames if frame.file_name != stage.__code__.co_filename), None)
     return f"{os.path.basename(frame.file_name)}:{frame.start_line}" if frame else ""
 
 

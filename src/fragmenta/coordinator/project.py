@@ -89,7 +89,7 @@ def drifting_plan(placement: Placement, policy: str) -> Plan:
     held: dict[int, Layout] = {key: split for key, split in splits.items() if split}
     views = {}
     for fragment in placement.fragments:
-        alone = whole_view(placement, fragment)
+        alone = dataclasses.replace(whole_view(placement, fragment), parts=count)
         views[fragment.name] = dataclasses.replace(alone, layouts=held if fragment.replicas > 1 else {})
     plan = cut(placement, policy, views, ownership)
     check_delivery(plan)

@@ -109,7 +109,10 @@ def _splits(axis: Axis, state: Any) -> tuple[Split | None, ...]:
 def _growing(shape: tuple[int, ...], other: tuple[int, ...], size: int, other_size: int) -> Split | None:
     if len(shape) != len(other):
         return None
-    return next((Split(d) for d, (a, b) in enumerate(zip(shape, other, strict=True)) if a * other_size == b * size and a != b), None)
+    return next(
+        (Split(d) for d, (a, b) in enumerate(zip(shape, other, strict=True)) if a * other_size == b * size and a != b),
+        None,
+    )
 
 
 class _Tracer:

@@ -1,4 +1,4 @@
-"""How the graph looks from inside each fragment: what one of its replicas holds of every value and does of every node."""
+"""How the graph looks from inside each fragment: what a replica holds of every value and does of every node."""
 
 import dataclasses
 import itertools
@@ -17,7 +17,7 @@ from fragmenta.graph.exchange import Exchange
 from fragmenta.graph.layout import PARTIAL, WHOLE, Layout, Split, divides, local_shape
 
 Place = tuple[int, str, int]
-"""A loop (or -1 for the iteration), one of `constants`, `carries`, `sequences` and `results`, and a position among them."""
+"""A loop (or -1 for the iteration), one of `constants`, `carries`, `sequences` and `results`, and a position in it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,18 +158,23 @@ class _Walk:
         self.elsewhere.discard(node.id)
         block = self._partitioned(node)
         results = [layout for layout, own in zip(block.outputs, _own(node), strict=True) if own]
-        for value, known in zip(node.outputs, (k for k, own in zip(block.known, _own(node), strict=True) if own), strict=True):
+        for value, known in zip(
+            node.outputs, (k for k, own in zip(block.known, _own(node), strict=True) if own), strict=True
+        ):
             self.known[value.id] = known
         if isinstance(node, Call) and self.placement.fragment_of(node) != self.fragment.name:
             self._write(node.outputs, [WHOLE if layout == PARTIAL else layout for layout in results])
             return
         taken = self._taken(node, block)
-        if isinstance(node, Glue) and not self.together and (taken or block.exchanges):
-            if self.sources[node.outputs[0].id] & self.single:
-                self.elsewhere.add(node.id)
-                self._write(node.outputs, [WHOLE if layout == PARTIAL else layout for layout in results])
-                return
-        kept = [WHOLE if now == PARTIAL and v.id in self.combined else now for now, v in zip(results, node.outputs, strict=True)]
+        would_meet = isinstance(node, Glue) and not self.together and (taken or block.exchanges)
+        if would_meet and self.sources[node.outputs[0].id] & self.single:
+            self.elsewhere.add(node.id)
+            self._write(node.outputs, [WHOLE if layout == PARTIAL else layout for layout in results])
+            return
+        kept = [
+            WHOLE if now == PARTIAL and v.id in self.combined else now
+            for now, v in zip(results, node.outputs, strict=True)
+        ]
         summed = [v for now, then, v in zip(results, kept, node.outputs, strict=True) if now != then]
         self._write(node.outputs, kept)
         if isinstance(node, Glue) and (taken or block.exchanges or self.met & {v.id for v in node.inputs}):
@@ -178,14 +183,18 @@ class _Walk:
         line = jaxprs.source_line(node.origin.equation)
         label = node.stage if isinstance(node, Call) else node.label
         exchanges = [*taken, *block.exchanges, *(Exchange("sum", v.bytes, 1, label, line) for v in summed)]
-        share = Share(tuple(e if e.line else dataclasses.replace(e, line=line) for e in exchanges), block.work, block.uses_index)
+        share = Share(
+            tuple(e if e.line else dataclasses.replace(e, line=line) for e in exchanges),
+            block.work.at(line),
+            block.uses_index,
+        )
         inputs = tuple(self._local(v) for v in node.inputs)
         outputs = tuple(self._local(v) for v in node.outputs)
         apply = _apply(node, block, results, kept, [self.layouts[v.id] for v in node.inputs])
         self.nodes[node.id] = dataclasses.replace(node, inputs=inputs, outputs=outputs, apply=apply, share=share)
 
     def _partitioned(self, node: Glue | Call) -> Partitioned:
-        places = {variable: value for variable, value in zip(node.origin.inputs, node.inputs, strict=True)}
+        places = dict(zip(node.origin.inputs, node.inputs, strict=True))
         given = [places.get(variable) for variable in node.origin.closed.jaxpr.invars]
         layouts = [self.layouts[v.id] if v else WHOLE for v in given]
         return self.partitioner.block(node.origin.closed, layouts, [self.known.get(v.id) if v else None for v in given])
@@ -200,9 +209,7 @@ class _Walk:
             if self.layouts[value.id] == PARTIAL and self.together:
                 self.combined.add(value.id)  # from the next pass on it is whole where it is made
             kind = "sum" if self.layouts[value.id] == PARTIAL else "gather"
-            label = node.stage if isinstance(node, Call) else node.label
-            line = jaxprs.source_line(node.origin.equation)
-            found.append(Exchange(kind, value.bytes, 1, label, line))
+            found.append(Exchange(kind, value.bytes, 1, *block.whole[i]))
         return found
 
     def _host(self, node: Call) -> None:
@@ -305,16 +312,12 @@ def _own(node: Glue | Call) -> list[bool]:
     return [variable in own for variable in node.origin.closed.jaxpr.outvars]
 
 
-def _apply(
-    node: Glue | Call, block: Partitioned, results: list[Layout], kept: list[Layout], held: list[Layout]
-) -> Any:
+def _apply(node: Glue | Call, block: Partitioned, results: list[Layout], kept: list[Layout], held: list[Layout]) -> Any:
     variables, own = node.origin.closed.jaxpr.invars, _own(node)
     places = {variable: i for i, variable in enumerate(node.origin.inputs)}
 
     def apply(replica: Replica, *arrays: Any) -> list[Any]:
-        values = [
-            arrays[places[v]] if v in places else jaxprs.blank(v.aval.shape, v.aval.dtype) for v in variables
-        ]
+        values = [arrays[places[v]] if v in places else jaxprs.blank(v.aval.shape, v.aval.dtype) for v in variables]
         whole = {i: convert(values[i], held[places[variables[i]]], WHOLE, replica) for i in block.whole}
         found = [x for x, is_own in zip(block.run(replica, values, whole), own, strict=True) if is_own]
         return [convert(x, now, then, replica) for x, now, then in zip(found, results, kept, strict=True)]

@@ -24,15 +24,36 @@ class Exchange:
 
 
 @dataclasses.dataclass(frozen=True)
+class Repeated:
+    """An operation that every replica does for all: about how much it is, and the user's file and line."""
+
+    operation: str
+    line: str
+    amount: float
+
+
+@dataclasses.dataclass(frozen=True)
 class Work:
-    """Operations of the whole program: those that replicas share out among them, and those that each of them does."""
+    """What replicas compute, in additions, multiplications and the like: what they share out among them, and what each
+    of them does alike."""
 
     shared_out: float = 0.0
-    repeated: float = 0.0
+    repeated: tuple[Repeated, ...] = ()
+
+    @property
+    def repeated_amount(self) -> float:
+        """All that each of them does alike."""
+        return sum(one.amount for one in self.repeated)
 
     def __add__(self, other: "Work") -> "Work":
         return Work(self.shared_out + other.shared_out, self.repeated + other.repeated)
 
     def times(self, count: int) -> "Work":
         """The same so many times."""
-        return Work(self.shared_out * count, self.repeated * count)
+        repeated = (dataclasses.replace(one, amount=one.amount * count) for one in self.repeated)
+        return Work(self.shared_out * count, tuple(repeated))
+
+    def at(self, line: str) -> "Work":
+        """The same, with a line for what has none."""
+        repeated = (one if one.line else dataclasses.replace(one, line=line) for one in self.repeated)
+        return Work(self.shared_out, tuple(repeated))

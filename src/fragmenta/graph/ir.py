@@ -49,7 +49,7 @@ class Share:
     """
 
     exchanges: tuple[Exchange, ...] = ()
-    work: Work = Work()
+    work: Work = dataclasses.field(default_factory=Work)
     numbered: bool = False
     """Whether it depends on the number of the replica."""
 

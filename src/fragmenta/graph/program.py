@@ -9,8 +9,8 @@ import dataclasses
 import enum
 from collections.abc import Iterable, Iterator
 
-from fragmenta.graph.fragment import Delivery, Fragment
 from fragmenta.graph.exchange import Exchange
+from fragmenta.graph.fragment import Delivery, Fragment
 from fragmenta.graph.ir import Call, Glue, Graph, Loop, Value
 from fragmenta.graph.layout import WHOLE, Layout
 
@@ -141,8 +141,11 @@ class Program:
 
     def exchanges(self) -> list[Exchange]:
         """Every value that its replicas exchange among themselves, and how often per iteration."""
-        nodes = _nodes(self.instructions, 1)
-        return [e.repeated(times) for node, times in nodes if node.share for e in node.share.exchanges]
+        return [e.repeated(times) for run, times in self.runs() if run.node.share for e in run.node.share.exchanges]
+
+    def runs(self) -> list[tuple[Run, int]]:
+        """Everything that it computes, and how often per iteration."""
+        return list(_runs(self.instructions, 1))
 
     def __str__(self) -> str:
         from fragmenta.graph.show import show_program
@@ -199,13 +202,12 @@ def sent(instructions: Iterable[Instruction]) -> Iterator[Interface]:
             yield instruction.interface
 
 
-def _nodes(instructions: Iterable[Instruction], times: int) -> Iterator[tuple[Glue | Call, int]]:
-    """Every node that a program runs, and how often per iteration."""
+def _runs(instructions: Iterable[Instruction], times: int) -> Iterator[tuple[Run, int]]:
     for instruction in instructions:
         if isinstance(instruction, Repeat):
-            yield from _nodes(instruction.body, times * instruction.loop.length)
+            yield from _runs(instruction.body, times * instruction.loop.length)
         elif isinstance(instruction, Run):
-            yield instruction.node, times
+            yield instruction, times
 
 
 def group_exchanges(exchanges: Iterable[Exchange], replicas: int) -> list[Collective]:
@@ -219,7 +221,8 @@ def group_exchanges(exchanges: Iterable[Exchange], replicas: int) -> list[Collec
             values=len(group),
             times=max(e.times for e in group),
             # Every replica gets the whole of a sum or of all parts, and of what is reduced one result from each other.
-            bytes_per_iteration=sum(e.bytes * e.times * (replicas if e.kind == "reduce" else 1) for e in group) * replicas,
+            bytes_per_iteration=sum(e.bytes * e.times * (replicas if e.kind == "reduce" else 1) for e in group)
+            * replicas,
         )
         for operator, group in groups.items()
     ]

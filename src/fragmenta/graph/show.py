@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable
 
-from fragmenta.graph.fragment import Delivery
 from fragmenta.graph.exchange import Exchange
+from fragmenta.graph.fragment import Delivery
 from fragmenta.graph.ir import Block, Call, Graph, Loop, Value
+from fragmenta.graph.price import prices, repeated_share, whole_stages
 from fragmenta.graph.program import (
     Instruction,
     Interface,
@@ -38,6 +39,7 @@ def show_plan(plan: Plan, timings: Timings | None = None) -> str:
     also = f", {byte_text(among)} among replicas" if among else ""
     lines = [f"policy {plan.policy}: {byte_text(total)} cross per iteration{also}"]
     lines += [_show_program(program, width, timings) for program in plan.programs]
+    lines += [f"cost of replicas: {price}" for price in prices(plan)]
     if timings:
         lines.append(f"measured: {bottleneck(timings)}")
     return "\n".join(lines)
@@ -110,9 +112,17 @@ def _show_program(program: Program, width: int, timings: Timings | None = None) 
         lines += _measured(program, timings)
     if program.together:
         how = "as one program" if program.replicas == 1 else "that meet"
-        lines.insert(0, f"{program.fragment.replicas} replicas {how}")
+        lines.insert(0, f"{program.fragment.replicas} replicas {how}, {_repeats(program)}")
     head = _title(program).ljust(width)
     return "\n".join((head if i == 0 else " " * width) + line for i, line in enumerate(lines))
+
+
+def _repeats(program: Program) -> str:
+    """What replicas have to do more than one fragment without replicas would."""
+    gathers = any(e.kind == "gather" for e in program.exchanges())
+    found = f"{'gathering' if gathers else 'gathering nothing'}, {repeated_share(program):.1%} of the work repeated"
+    stages = whole_stages(program)
+    return found + (f"; every replica does all of {', '.join(stages)}" if stages else "")
 
 
 def _show_instructions(

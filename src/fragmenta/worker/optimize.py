@@ -113,7 +113,8 @@ class _Builder:
         joins = Operator.GATHER, Operator.ALL_TO_ALL, Operator.REDUCE
         one_program = self.program.together and self.program.replicas == 1
         mine = self.program.layout(interface.value)
-        fold = functools.partial(_folded, split=mine) if one_program and _is_folded(mine) else None
+        folded = isinstance(mine, Split) and mine.outer > 1 and one_program
+        fold = functools.partial(_folded, split=mine) if folded else None
         if interface.operator not in joins or interface.delivery.kind == "any":
             return [Take(interface, (value.id,), fold and (lambda x: [fold(x)]))]
         count = self.replicas[interface.producer]

@@ -1,20 +1,20 @@
 """Decide for every equation of a program how replicas compute it.
 
-    on parts                    a rule says that it is the same along the parts
-    on parts, then combined     a rule says how results of parts make one, or that they are summands of it
-    whole, from what is shared  all inputs are the same for all replicas
-    whole, on gathered inputs   no rule says otherwise
+on parts                    a rule says that it is the same along the parts
+on parts, then combined     a rule says how results of parts make one, or that they are summands of it
+whole, from what is shared  all inputs are the same for all replicas
+whole, on gathered inputs   no rule says otherwise
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from fragmenta.coordinator import jaxprs
-from fragmenta.coordinator.partition import control
-from fragmenta.coordinator.partition.block import Block, Placed, Step
-from fragmenta.coordinator.partition.costs import operations
+from fragmenta.coordinator.partition import control, loops
+from fragmenta.coordinator.partition.block import Block, Placed, Step, Taker
+from fragmenta.coordinator.partition.costs import exchange, operations, taker_of
 from fragmenta.coordinator.partition.knowledge import (
     Known,
     columns_of,
@@ -27,8 +27,15 @@ from fragmenta.coordinator.partition.linear import linear
 from fragmenta.coordinator.partition.parts import Replica, meets
 from fragmenta.coordinator.partition.rules import RULES
 from fragmenta.coordinator.partition.way import Case, Way
-from fragmenta.graph.exchange import Exchange, Work
+from fragmenta.graph.exchange import Exchange, Repeated, Work
 from fragmenta.graph.layout import PARTIAL, WHOLE, Layout, Split
+
+_CONTROL: dict[str, Callable[["Partitioner", Case], Step | None]] = {
+    "scan": loops.scan,
+    "while": loops.while_loop,
+    "cond": control.cond,
+    "custom_linear_solve": control.linear_solve,
+}
 
 
 class Partitioner:
@@ -66,9 +73,8 @@ class Partitioner:
             return self._whole(case)
         if called is not None:
             return control.call(self, case, called)
-        if name in control.CONTROL:
-            found = control.CONTROL[name](self, case)
-            return found or self._whole(case)
+        if name in _CONTROL:
+            return _CONTROL[name](self, case) or self._whole(case)
         way = self._way(case)
         return self._on_parts(case, way) if way else self._whole(case)
 
@@ -89,13 +95,14 @@ class Partitioner:
     def _on_parts(self, case: Case, way: Way) -> Step:
         equation = case.equation
 
-        def run(replica: Replica, inputs: list[Any], whole: Any) -> list[Any]:
+        def run(replica: Replica, inputs: list[Any], _: Any) -> list[Any]:
             if way.run:
                 return way.run(replica, inputs)
             results = jaxprs.bind(equation, inputs, **way.params)
             return [control.combined(equation, result, replica) for result in results] if way.combine else results
 
-        exchanges = tuple(self.exchange("reduce", equation, v) for v in equation.outvars) if way.combine else ()
+        taker = taker_of(equation)
+        exchanges = tuple(exchange("reduce", v, taker) for v in equation.outvars) if way.combine else ()
         known = known_results(equation, case.known)
         work = Work(shared_out=operations(equation))
         return Step(
@@ -104,7 +111,7 @@ class Partitioner:
             run,
             exchanges,
             known=tuple(known),
-            columns=known_columns(equation, case.known, case.columns),
+            columns=known_columns(equation, case.columns),
             work=work,
             uses_index=way.run is not None,
         )
@@ -112,20 +119,15 @@ class Partitioner:
     def _whole(self, case: Case) -> Step:
         equation = case.equation
 
-        def run(replica: Replica, inputs: list[Any], whole: Any) -> list[Any]:
+        def run(_: Replica, inputs: list[Any], __: Any) -> list[Any]:
             return jaxprs.bind(equation, inputs)
 
         known = known_results(equation, case.known)
-        columns = known_columns(equation, case.known, case.columns)
-        work = Work(repeated=operations(equation))
+        columns = known_columns(equation, case.columns)
+        amount = operations(equation)
+        work = Work(repeated=(Repeated(*taker_of(equation), amount),) if amount else ())
         inputs, outputs = (WHOLE,) * len(case.layouts), (WHOLE,) * len(equation.outvars)
         return Step(inputs, outputs, run, known=tuple(known), columns=columns, work=work)
-
-    def exchange(self, kind: Any, equation: Any, variable: Any) -> Exchange:
-        """What it costs that an equation takes or gives a value whole."""
-        aval = variable.aval
-        line = jaxprs.source_line(equation)
-        return Exchange(kind, aval.size * aval.dtype.itemsize, 1, equation.primitive.name, line)
 
 
 class _Walk:
@@ -147,7 +149,7 @@ class _Walk:
         self.columns: dict[Any, tuple[Known, ...]] = {}
         self.places = {variable: i for i, variable in enumerate(self.jaxpr.invars)}
         self.gathered: set[Any] = set()
-        self.whole: set[int] = set()
+        self.whole: dict[int, Taker] = {}
         self.exchanges: list[Exchange] = []
         self.steps: list[Placed] = []
         self.uses_index = False
@@ -167,7 +169,7 @@ class _Walk:
             outputs,
             tuple(self._known(atom) for atom in self.jaxpr.outvars),
             tuple(self.exchanges),
-            frozenset(self.whole),
+            self.whole,
             self.uses_index,
             self.work,
         )
@@ -176,7 +178,9 @@ class _Walk:
         atoms = equation.invars
         known = tuple(self._known(atom) for atom in atoms)
         columns = tuple(
-            columns_of(k, atom.aval) if k is not None else self.columns.get(atom, columns_of(None, atom.aval))
+            columns_of(k, atom.aval)
+            if k is not None
+            else self.columns.get(atom, columns_of(None, atom.aval))
             if not jaxprs.is_literal(atom)
             else ()
             for atom, k in zip(atoms, known, strict=True)
@@ -186,11 +190,11 @@ class _Walk:
         for i, (atom, now, wanted) in enumerate(zip(atoms, layouts, step.inputs, strict=True)):
             self.uses_index |= now != wanted and wanted != WHOLE
             if meets(now, wanted) or (i in step.whole and now != WHOLE):
-                self._take_whole(equation, atom, now)
+                self._take_whole(atom, now, step.whole.get(i) or taker_of(equation))
         kept = []
         for variable, layout in zip(equation.outvars, step.outputs, strict=True):
             if layout == PARTIAL and variable in self.combined:
-                self.exchanges.append(self.partitioner.exchange("sum", equation, variable))
+                self.exchanges.append(exchange("sum", variable, taker_of(equation)))
                 layout = WHOLE
             kept.append(layout)
             self.held[variable] = layout
@@ -203,14 +207,14 @@ class _Walk:
         self.work += step.work
         self.steps.append(Placed(equation, step, tuple(kept)))
 
-    def _take_whole(self, equation: Any, atom: Any, now: Layout) -> None:
+    def _take_whole(self, atom: Any, now: Layout, taker: Taker) -> None:
         if atom in self.places:
-            self.whole.add(self.places[atom])
+            self.whole.setdefault(self.places[atom], taker)
         elif now == PARTIAL:
             self.combined.add(atom)
         elif atom not in self.gathered:
             self.gathered.add(atom)
-            self.exchanges.append(self.partitioner.exchange("gather", equation, atom))
+            self.exchanges.append(exchange("gather", atom, taker))
 
     def _layout(self, atom: Any) -> Layout:
         return WHOLE if jaxprs.is_literal(atom) else self.held[atom]

@@ -16,6 +16,17 @@ Run = Callable[[Replica, list[Any], Mapping[int, Any]], list[Any]]
 """Takes a replica, what it has of the inputs, and those inputs whole (by position) that are wanted whole as well."""
 
 
+class Taker(NamedTuple):
+    """What takes a value whole: the operation, and the user's file and line."""
+
+    operation: str
+    line: str
+
+    def at(self, line: str) -> "Taker":
+        """The same with a line, if it has none."""
+        return self if self.line else Taker(self.operation, line)
+
+
 class Step(NamedTuple):
     """One equation: inputs as they are wanted, and a function of what a replica has of them."""
 
@@ -23,8 +34,8 @@ class Step(NamedTuple):
     outputs: tuple[Layout, ...]
     run: Run
     exchanges: tuple[Exchange, ...] = ()
-    whole: frozenset[int] = frozenset()
-    """Inputs that `run` is also given whole."""
+    whole: Mapping[int, Taker] = {}
+    """Inputs that `run` is also given whole, and what takes them so."""
     known: tuple[Known, ...] = ()
     columns: tuple[Known, ...] = ()
     work: Work = Work()
@@ -51,7 +62,7 @@ class Block:
     outputs: tuple[Layout, ...]
     known: tuple[Known, ...]
     exchanges: tuple[Exchange, ...]
-    whole: frozenset[int]
+    whole: Mapping[int, Taker]
     """Inputs, by position, that have to be there whole as well; whoever runs the block sees to it."""
     uses_index: bool
     """Whether what a replica does depends on its number."""

@@ -1,9 +1,12 @@
-"""About how many operations an equation takes."""
+"""What an equation costs: about how many operations it takes, and what replicas exchange for it."""
 
 import math
 from typing import Any
 
 from fragmenta.coordinator import jaxprs
+from fragmenta.coordinator.partition.block import Taker
+from fragmenta.graph.exchange import Exchange
+from fragmenta.stage import STAGE_PREFIX
 
 _FREE = {"reshape", "broadcast_in_dim", "squeeze", "expand_dims", "copy", "iota", "convert_element_type", "slice"}
 
@@ -27,3 +30,15 @@ def operations(equation: Any) -> float:
         return 20.0 * sum(sizes)
     read = [atom.aval.size for atom in equation.invars if hasattr(atom.aval, "size")]
     return float(max(*sizes, *read) if read else sum(sizes))
+
+
+def exchange(kind: Any, variable: Any, taker: Taker) -> Exchange:
+    """What it costs that something takes or gives a value whole."""
+    aval = variable.aval
+    return Exchange(kind, aval.size * aval.dtype.itemsize, 1, *taker)
+
+
+def taker_of(equation: Any) -> Taker:
+    """What an equation does, and where: its primitive, or for a call the function that is called."""
+    name = str(equation.params.get("name") or equation.primitive.name)
+    return Taker(name.removeprefix(STAGE_PREFIX), jaxprs.source_line(equation))

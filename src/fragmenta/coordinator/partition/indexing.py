@@ -41,10 +41,10 @@ def gather(case: Case) -> Way | None:
     def along_batch(layout: Split, takes_from: Layout) -> Way:
         return Way((takes_from, layout), (layout.moved(batch[layout.dim]),))
 
-    if operand and operand.dim in taken and operand.dim not in numbers.start_index_map:
-        if sizes[operand.dim] == case.shape(0)[operand.dim]:
-            moved = operand.moved(numbers.offset_dims[taken.index(operand.dim)])
-            return Way((operand, WHOLE), (moved,), {"slice_sizes": case.local(sizes, operand)})
+    free = operand and operand.dim in taken and operand.dim not in numbers.start_index_map
+    if operand and free and sizes[operand.dim] == case.shape(0)[operand.dim]:
+        moved = operand.moved(numbers.offset_dims[taken.index(operand.dim)])
+        return Way((operand, WHOLE), (moved,), {"slice_sizes": case.local(sizes, operand)})
     paired = dict(zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims, strict=True))
     if operand and operand.dim in paired:
         return along_batch(operand.moved(paired[operand.dim]), operand)

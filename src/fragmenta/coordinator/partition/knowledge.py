@@ -43,7 +43,7 @@ def known_results(equation: Any, inputs: Sequence[Known]) -> list[Known]:
     return [found if found.dtype == aval.dtype else found.astype(aval.dtype)]
 
 
-def known_columns(equation: Any, inputs: Sequence[Known], columns: Sequence[tuple[Known, ...]]) -> tuple[Known, ...]:
+def known_columns(equation: Any, columns: Sequence[tuple[Known, ...]]) -> tuple[Known, ...]:
     """Of each entry of the last dimension of a result, what is known: of indices, put together from several."""
     if equation.primitive.name == "concatenate" and equation.params["dimension"] == equation.outvars[0].aval.ndim - 1:
         return tuple(column for found in columns for column in found)
@@ -72,11 +72,11 @@ def _iota(equation: Any) -> np.ndarray:
     return np.broadcast_to(row, shape).astype(equation.params["dtype"])
 
 
-def _remainder(equation: Any, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def _remainder(_: Any, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.where(y == 0, 0, np.fmod(x, np.where(y == 0, 1, y)))
 
 
-def _quotient(equation: Any, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def _quotient(_: Any, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.divide(x, y) if x.dtype.kind == "f" else np.where(y == 0, 0, np.trunc(x / np.where(y == 0, 1, y)))
 
 

@@ -49,7 +49,11 @@ def _converted(case: Case) -> bool:
     """Into a type that holds every number of the first."""
     before, after = case.equation.invars[0].aval.dtype, case.equation.outvars[0].aval.dtype
     kinds = {jnp.issubdtype(dtype, jnp.floating) for dtype in (before, after)}
-    return kinds == {True} and jnp.finfo(after).bits >= jnp.finfo(before).bits and after == jnp.promote_types(before, after)
+    return (
+        kinds == {True}
+        and jnp.finfo(after).bits >= jnp.finfo(before).bits
+        and after == jnp.promote_types(before, after)
+    )
 
 
 def _selected(case: Case) -> bool:
@@ -62,7 +66,10 @@ def _padded(case: Case) -> bool:
 
 
 _RULES = {
-    **dict.fromkeys(("neg", "name", "copy", "copy_p", "reshape", "transpose", "squeeze", "expand_dims", "rev", "unstack", "tile"), _alone),
+    **dict.fromkeys(
+        ("neg", "name", "copy", "copy_p", "reshape", "transpose", "squeeze", "expand_dims", "rev", "unstack", "tile"),
+        _alone,
+    ),
     **dict.fromkeys(("broadcast_in_dim", "reduce_sum", "slice", "split", "dynamic_slice", "stop_gradient"), _alone),
     **dict.fromkeys(("add", "sub", "add_any", "concatenate", "stack"), _terms),
     "mul": _product,

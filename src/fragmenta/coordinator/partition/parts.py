@@ -53,7 +53,9 @@ def parts_of(x: Any, split: Split, parts: int) -> list[Any]:
     apart = _unfold(x, split)
     at = split.dim + (split.outer > 1)
     size = apart.shape[at] // parts
-    cuts = (tuple(slice(None) if d != at else slice(i * size, (i + 1) * size) for d in range(at + 1)) for i in range(parts))
+    cuts = (
+        tuple(slice(None) if d != at else slice(i * size, (i + 1) * size) for d in range(at + 1)) for i in range(parts)
+    )
     return [_fold(apart[cut], split) for cut in cuts]
 
 

@@ -115,7 +115,9 @@ def leading(kept: int) -> Rule:
         layout = largest_split(case)
         shapes = [case.shape(i) for i in range(len(case.layouts))]
         if layout is None or any(
-            len(shape) != len(shapes[0]) or layout.dim >= len(shape) - kept or shape[layout.dim] != shapes[0][layout.dim]
+            len(shape) != len(shapes[0])
+            or layout.dim >= len(shape) - kept
+            or shape[layout.dim] != shapes[0][layout.dim]
             for shape in shapes
         ):
             return None
@@ -139,7 +141,9 @@ def concatenate(case: Case) -> Way | None:
         return None
     if layout.dim != at:
         return same_for_all(case, layout)
-    inner = {case.shape(i)[at] // (s.outer * case.parts) if (s := case.split(i)) else 0 for i in range(len(case.layouts))}
+    inner = {
+        case.shape(i)[at] // (s.outer * case.parts) if (s := case.split(i)) else 0 for i in range(len(case.layouts))
+    }
     splits = [case.split(i) for i in range(len(case.layouts))]
     if len(inner) > 1 or any(s is None or s.dim != at for s in splits):
         return None
@@ -205,7 +209,9 @@ def window(case: Case) -> Way | None:
 def window_of(case: Case) -> Way | None:
     """A sliding window with an operation of its own, whose start values are scalars."""
     found = window(case)
-    return found if found and all(len(case.shape(i)) in (0, len(case.shape())) for i in range(len(case.layouts))) else None
+    return (
+        found if found and all(len(case.shape(i)) in (0, len(case.shape())) for i in range(len(case.layouts))) else None
+    )
 
 
 def passed_on(case: Case) -> Way:
@@ -230,7 +236,9 @@ def random_gamma(case: Case) -> Way | None:
 def key_data(case: Case) -> Way | None:
     """Keys from numbers, or numbers from keys: the last dimension is within a key."""
     layout = case.split()
-    return Way(case.layouts, (layout,)) if layout and layout.dim < max(len(case.shape()), len(case.result())) - 1 else None
+    return (
+        Way(case.layouts, (layout,)) if layout and layout.dim < max(len(case.shape()), len(case.result())) - 1 else None
+    )
 
 
 def bitcast(case: Case) -> Way | None:
