@@ -58,8 +58,8 @@ def check_parts(plan: Plan, whole: Graph, held: Mapping[int, Layout]) -> None:
         value = interface.value
         if interface.delivery.kind == "latest" and shapes.get(value.id, value.shape) != value.shape:
             raise ConfigError(
-                f"'{interface.name}' {value} goes from '{interface.producer}' to '{interface.consumer}' and is made per "
-                f"environment, but not for those of one replica: this algorithm cannot run under '{plan.policy}'"
+                f"'{interface.name}' {value} goes from '{interface.producer}' to '{interface.consumer}' and is made "
+                f"per environment, but not for those of one replica: this algorithm cannot run under '{plan.policy}'"
             )
 
 

@@ -86,8 +86,10 @@ def _open(graph: Graph, placed: frozenset[str]) -> Graph:
     while True:
         calls = [node for node in graph.block.walk() if isinstance(node, Call)]
         missing = {name: node for node in calls for name in node.holds if name not in placed}
+        called = {name for call in calls for name in call.holds}
         for call in calls:
-            for name in set(call.inner) & placed:
+            # A stage that is called within another one goes with it; where it is called alone, it is placed itself.
+            for name in (set(call.inner) & placed) - called:
                 if call.stage in placed:
                     raise ConfigError(f"stages '{call.stage}' and '{name}' within it are both placed: place one")
         if not missing:

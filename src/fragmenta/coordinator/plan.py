@@ -20,7 +20,9 @@ def project(graph: Graph, policy: str | Policy, cluster: Cluster, merge: bool = 
         raise ConfigError(f"lag is {cluster.lag}: choose 0 or 1")
     if cluster.max_lag is not None and cluster.max_lag < 0:
         raise ConfigError(f"max_lag is {cluster.max_lag}: it must be at least 0")
-    cluster = dataclasses.replace(cluster, agents=graph.sizes["agents"], host=graph.host_stages)
+    nested = tuple(stage for stage in graph.stages if stage not in graph.top_stages)
+    told = {"host": graph.host_stages, "nested": nested, "rollout": graph.rollout_stages}
+    cluster = dataclasses.replace(cluster, agents=graph.sizes.get("agents", 1), **told)
     function = resolve(policy)
     name = policy if isinstance(policy, str) else getattr(policy, "__name__", "policy")
     fragments = list(function(graph.top_stages, cluster))

@@ -27,12 +27,12 @@ from fragmenta.graph import (
 from fragmenta.graph.layout import PARTIAL, WHOLE, Layout
 
 
-class _MeetError(Exception):
-    """Replicas that run apart would have to exchange something."""
+class _ViewError(Exception):
+    """A fragment has to be seen otherwise: its replicas run together, or they hold the sum of a value, not summands."""
 
-    def __init__(self, fragment: str, value: int | None = None) -> None:
+    def __init__(self, fragment: str, together: bool, summed: int | None = None) -> None:
         super().__init__(fragment)
-        self.fragment, self.value = fragment, value
+        self.fragment, self.together, self.summed = fragment, together, summed
 
 
 def project(placement: Placement, policy: str) -> Plan:
@@ -61,10 +61,11 @@ def project(placement: Placement, policy: str) -> Plan:
             plan = cut(placement, policy, views, ownership)
             check_delivery(plan)
             return plan
-        except _MeetError as error:
-            together.add(error.fragment)
-            if error.value is not None:
-                combined[error.fragment] = combined.get(error.fragment, frozenset()) | {error.value}
+        except _ViewError as error:
+            if error.together:
+                together.add(error.fragment)
+            if error.summed is not None:
+                combined[error.fragment] = combined.get(error.fragment, frozenset()) | {error.summed}
             del views[error.fragment]
 
 
@@ -121,7 +122,7 @@ def cut(placement: Placement, policy: str, views: dict[str, View], ownership: Ow
             together=its_view.together,
         )
         if program.fragment.replicas > 1 and not program.together and program.exchanges():
-            raise _MeetError(name)
+            raise _ViewError(name, together=True)
         programs.append(program)
     return Plan(policy, graph, tuple(programs), tuple(cutter.interfaces))
 
@@ -197,7 +198,9 @@ class _Cutter:
         held = source.layout(value) if source.replicas > 1 else WHOLE
         wanted = target.layout(value) if target.replicas > 1 else WHOLE
         if source.layout(value) == PARTIAL and (source.replicas == 1 or target.replicas > 1):
-            raise _MeetError(producer, value.id)
+            raise _ViewError(producer, together=True, summed=value.id)
+        if target.layout(value) == PARTIAL:  # what arrives is the sum
+            raise _ViewError(consumer, together=False, summed=value.id)
         delivery = target.fragment.delivery_from(producer)
         if delivery.kind == "any":  # how old the source's values may be is known here only
             delivery = dataclasses.replace(delivery, max_lag=source.fragment.delivery_from(consumer).max_lag)

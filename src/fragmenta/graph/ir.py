@@ -184,6 +184,16 @@ class Graph:
         return tuple(dict.fromkeys(call.stage for call in calls if call.host))
 
     @property
+    def rollout_stages(self) -> tuple[str, ...]:
+        """The stages that are called in the same loop as `step`."""
+        bodies = [node.body for node in self.block.walk() if isinstance(node, Loop)]
+        for block in (*reversed(bodies), self.block):
+            names = [name for node in block.nodes if isinstance(node, Call) for name in node.holds]
+            if "step" in names:
+                return tuple(dict.fromkeys(names))
+        return ()
+
+    @property
     def state_inputs(self) -> tuple[Value, ...]:
         """The leaves of the state at the start of an iteration."""
         return self.block.inputs

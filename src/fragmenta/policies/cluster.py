@@ -20,6 +20,10 @@ class Cluster:
     """How many agents act at once; Fragmenta fills it in."""
     host: tuple[str, ...] = ()
     """The stages that run on the host, not in a compiled program; Fragmenta fills it in."""
+    nested: tuple[str, ...] = ()
+    """The stages that are called within other stages, which may be placed instead of those; Fragmenta fills it in."""
+    rollout: tuple[str, ...] = ()
+    """The stages that are called in the same loop as `step`; Fragmenta fills it in."""
     apart: bool = False
     """Every device belongs to a process of its own, so that replicas which talk to each other meet across processes."""
 

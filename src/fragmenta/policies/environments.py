@@ -2,6 +2,7 @@
 
 from fragmenta.graph import Fragment
 from fragmenta.policies.cluster import Cluster
+from fragmenta.policies.wanted import require
 
 
 def environments(stages: tuple[str, ...], cluster: Cluster) -> list[Fragment]:
@@ -9,6 +10,7 @@ def environments(stages: tuple[str, ...], cluster: Cluster) -> list[Fragment]:
 
     Good for many agents with networks of their own. With one agent it is single_learner_fine.
     """
+    require("environments", ("step",), stages, cluster)
     rest = tuple(stage for stage in stages if stage != "step")
     replicas, learners = cluster.replicas, min(cluster.replicas, cluster.agents)
     return [

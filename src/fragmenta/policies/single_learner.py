@@ -1,7 +1,9 @@
 """One learner, fed by replicas (Acme, IMPALA and RLlib act apart from it; SEED RL acts in it)."""
 
+from fragmenta.errors import ConfigError
 from fragmenta.graph import Delivery, Fragment
 from fragmenta.policies.cluster import Cluster
+from fragmenta.policies.wanted import acting, require
 
 
 def single_learner_coarse(stages: tuple[str, ...], cluster: Cluster) -> list[Fragment]:
@@ -9,7 +11,8 @@ def single_learner_coarse(stages: tuple[str, ...], cluster: Cluster) -> list[Fra
 
     Good for many environments and small policies: parameters and trajectories cross once per iteration.
     """
-    return _split(stages, cluster, "actor", ("act", "step"), Delivery("learner", lag=cluster.lag))
+    theirs = acting("single_learner_coarse", stages, cluster)
+    return _split(stages, cluster, "actor", theirs, Delivery("learner", lag=cluster.lag))
 
 
 def single_learner_fine(stages: tuple[str, ...], cluster: Cluster) -> list[Fragment]:
@@ -17,6 +20,7 @@ def single_learner_fine(stages: tuple[str, ...], cluster: Cluster) -> list[Fragm
 
     Good for large policies and environments on plain hosts: no parameters cross, and acting uses the learner's device.
     """
+    require("single_learner_fine", ("step",), stages, cluster)
     return _split(stages, cluster, "env", ("step",), Delivery("learner"))
 
 
@@ -25,8 +29,14 @@ def single_learner_async(stages: tuple[str, ...], cluster: Cluster) -> list[Frag
 
     Good for environments of uneven speed. The result depends on who is faster; the lag is measured and can be bounded.
     """
+    theirs = acting("single_learner_async", stages, cluster)
+    if not set(stages) - set(theirs):
+        raise ConfigError(
+            f"policy 'single_learner_async' has a learner that takes what actors bring, but this algorithm has no stage "
+            f"besides {' and '.join(theirs)}: mark what learns with @stage, or use fused"
+        )
     latest = Delivery("learner", "latest", max_lag=cluster.max_lag)
-    return _split(stages, cluster, "actor", ("act", "step"), latest, Delivery("actor", "any"))
+    return _split(stages, cluster, "actor", theirs, latest, Delivery("actor", "any"))
 
 
 def _split(

@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from fragmenta.coordinator.jaxprs import blank
 from fragmenta.coordinator.partition.parts import Replica, folded_shape, joined, part, parts_of
 from fragmenta.graph import Call, Instruction, Interface, Operator, Program, Recv, Repeat, Run, Send, Value
 from fragmenta.graph.layout import Layout, Split, local_shape
@@ -65,6 +66,8 @@ class _Builder:
                 found += self._send(instruction.interface, alias)
             elif isinstance(instruction, Recv):
                 found += self._recv(instruction.interface)
+            elif not instruction.loop.length:
+                found.append(self._no_rounds(instruction, alias))
             elif _interrupted(instruction.body):
                 found += self._rounds(instruction, alias)
             else:
@@ -113,8 +116,9 @@ class _Builder:
         joins = Operator.GATHER, Operator.ALL_TO_ALL, Operator.REDUCE
         one_program = self.program.together and self.program.replicas == 1
         mine = self.program.layout(interface.value)
-        folded = isinstance(mine, Split) and mine.outer > 1 and one_program
-        fold = functools.partial(_folded, split=mine) if folded else None
+        fold = None
+        if isinstance(mine, Split) and mine.outer > 1 and one_program:
+            fold = functools.partial(_folded, split=mine)
         if interface.operator not in joins or interface.delivery.kind == "any":
             return [Take(interface, (value.id,), fold and (lambda x: [fold(x)]))]
         count = self.replicas[interface.producer]
@@ -185,6 +189,19 @@ class _Builder:
             changing = {param for _, param, _, _ in carried} | set(buffers)
             before, steps = draw_ahead(steps, changing, counter, loop.length, self.shapes)
         return [*before, Rounds(loop.length, loop.reverse, counter, carried, tuple(buffers), steps, tuple(on_host))]
+
+    def _no_rounds(self, repeat: Repeat, alias: dict[int, Key]) -> Operation:
+        """A loop that goes round not once: carries stay, and nothing is stacked."""
+        loop = repeat.loop
+        stacked = [loop.stacked[i] for i in repeat.stacked]
+        outputs = [*(loop.finals[i] for i in repeat.carries), *stacked]
+        self._remember(outputs)
+
+        def apply(*carries: Any) -> list[Any]:
+            return [*carries, *(blank(value.shape, value.dtype) for value in stacked)]
+
+        starts = tuple(alias.get(loop.carries[i].id, loop.carries[i].id) for i in repeat.carries)
+        return Operation(starts, tuple(value.id for value in outputs), apply)
 
     def _compiled_loop(self, repeat: Repeat, alias: dict[int, Key]) -> Operation:
         """A loop without communication as one operation: a scan over what this fragment keeps of it."""
