@@ -32,7 +32,7 @@ def single_learner_async(stages: tuple[str, ...], cluster: Cluster) -> list[Frag
     theirs = acting("single_learner_async", stages, cluster)
     if not set(stages) - set(theirs):
         raise ConfigError(
-            f"policy 'single_learner_async' has a learner that takes what actors bring, but this algorithm has no stage "
+            f"policy 'single_learner_async' has a learner for what actors bring, but this algorithm has no stage "
             f"besides {' and '.join(theirs)}: mark what learns with @stage, or use fused"
         )
     latest = Delivery("learner", "latest", max_lag=cluster.max_lag)

@@ -16,7 +16,7 @@ def acting(policy: str, stages: tuple[str, ...], cluster: Cluster) -> tuple[str,
         return cluster.rollout
     others = ", ".join(stage for stage in stages if stage != "step")
     raise ConfigError(
-        f"policy '{policy}' puts a stage 'act' next to 'step', and this algorithm calls it otherwise: name the stage that "
+        f"policy '{policy}' puts a stage 'act' next to 'step', and this algorithm has none: name the stage that "
         f"chooses actions 'act' (there are {others or 'no others'}), or place stages by a policy of your own"
     )
 
