@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import difflib
 import io
+import itertools
 import re
 from typing import Annotated, Any, TypeVar
 
@@ -15,6 +16,7 @@ from fragmenta.envs import ENVIRONMENTS
 from fragmenta.errors import ConfigError, unknown
 from fragmenta.policies import Cluster
 from fragmenta.training.hardware import engine_cluster, use_cpu_devices
+from fragmenta.training.named_algorithms import algorithm_class
 
 Options = TypeVar("Options")
 
@@ -57,18 +59,23 @@ def read(command: str, options: type[Options], arguments: list[str]) -> tuple[Al
         raise ConfigError(
             f"usage: fragmenta {command} ALGORITHM ENVIRONMENT [flags], as in: fragmenta {command} ppo CartPole-v1"
         )
-    if positional[0] not in ALGORITHMS:
-        raise unknown("algorithm", positional[0], ALGORITHMS)
-    algorithm = ALGORITHMS[positional[0]]
-    both = dataclasses.make_dataclass(
-        "Flags",
-        [
-            ("options", tyro.conf.OmitArgPrefixes[options], dataclasses.field(default_factory=options)),
-            ("algorithm", tyro.conf.OmitArgPrefixes[algorithm], dataclasses.field(default_factory=algorithm)),
-        ],
-    )
-    flags = _parse(both, arguments[len(positional) :], f"fragmenta {command} {' '.join(positional)}")
+    name = positional[0]
+    if ":" in name and (devices := numbers_of("--cpu-devices", arguments)):
+        use_cpu_devices(devices[0])  # before the user's module is imported: it may make arrays, which fixes the number
+    algorithm = algorithm_class(name)
+    if taken := sorted(_field_names(options) & _field_names(algorithm)):
+        same = f"'{name}' has a field '{taken[0]}', and 'fragmenta {command}' has a flag of that name"
+        raise ConfigError(f"{same}: give the field another name")
+    program = f"fragmenta {command} {' '.join(positional)}"
+    flags = _parse({"options": options, "algorithm": algorithm}, arguments[len(positional) :], program)
     return flags.algorithm, positional[-1], flags.options
+
+
+def numbers_of(flag: str, arguments: list[str]) -> list[int]:
+    """The numbers given with a flag, for what must be known before a user's module is imported."""
+    words = " ".join(arguments).replace("=", " ").split()
+    after = words[words.index(flag) + 1 :] if flag in words else []
+    return [int(word) for word in itertools.takewhile(str.isdigit, after)]
 
 
 def read_options(command: str, noun: str, options: type[Options], arguments: list[str]) -> tuple[str, Options]:
@@ -79,26 +86,20 @@ def read_options(command: str, noun: str, options: type[Options], arguments: lis
             print(usage)
             raise SystemExit(0)
         raise ConfigError(usage)
-    field = ("options", tyro.conf.OmitArgPrefixes[options], dataclasses.field(default_factory=options))
-    flags = _parse(dataclasses.make_dataclass("Flags", [field]), arguments[1:], f"fragmenta {command} {arguments[0]}")
+    flags = _parse({"options": options}, arguments[1:], f"fragmenta {command} {arguments[0]}")
     return arguments[0], flags.options
 
 
 def read_flags(command: str, options: type[Options], arguments: list[str]) -> Options:
     """Options alone, some of which may be positional."""
-    field = ("options", tyro.conf.OmitArgPrefixes[options], dataclasses.field(default_factory=options))
-    return _parse(dataclasses.make_dataclass("Flags", [field]), arguments, f"fragmenta {command}").options
+    return _parse({"options": options}, arguments, f"fragmenta {command}").options
 
 
-def _parse(flags: type, arguments: list[str], program: str) -> Any:
-    """Parse with tyro; whatever it prints about a mistake becomes one line."""
-    known = _flag_names(flags)
-    for argument in arguments:
-        name = argument.partition("=")[0]
-        if name.startswith("--") and name not in known and name != "--help":
-            near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
-            hint = f"did you mean {near[0]}? " if near else ""
-            raise ConfigError(f"unknown flag '{name}': {hint}'{program} --help' lists all")
+def _parse(groups: dict[str, type], arguments: list[str], program: str) -> Any:
+    """Parse with tyro the fields of these classes as flags; whatever it prints about a mistake becomes one line."""
+    flags = dataclasses.make_dataclass(
+        "Flags", [(name, tyro.conf.OmitArgPrefixes[group]) for name, group in groups.items()]
+    )
     noise = io.StringIO()
     try:
         with contextlib.redirect_stderr(noise):
@@ -106,26 +107,36 @@ def _parse(flags: type, arguments: list[str], program: str) -> Any:
     except SystemExit as stop:
         if not stop.code:
             raise
-        text = re.sub(r"\x1b\[[0-9;]*m|[╭╮╰╯│─]+", " ", noise.getvalue())
-        text = re.sub(r"\s+", " ", text).strip().removeprefix("Parsing error").partition("For full helptext")[0]
-        raise ConfigError(text.strip()) from None
+    known = {name for group in groups.values() for name in _flag_names(group)}
+    for argument in arguments:
+        name = argument.partition("=")[0]
+        if name.startswith("--") and name not in known and name != "--help":
+            near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+            hint = f"did you mean {near[0]}? " if near else ""
+            raise ConfigError(f"unknown flag '{name}': {hint}'{program} --help' lists all")
+    text = re.sub(r"\x1b\[[0-9;]*m|[╭╮╰╯│─]+", " ", noise.getvalue())
+    text = re.sub(r"\s+", " ", text).strip().removeprefix("Parsing error").partition("For full helptext")[0]
+    raise ConfigError(text.strip())
 
 
-def _flag_names(flags: type) -> set[str]:
+def _flag_names(group: type) -> set[str]:
     names: set[str] = set()
-    for group in dataclasses.fields(flags):
-        kind = group.default_factory
-        assert callable(kind)
-        for field in dataclasses.fields(kind()):  # pyright: ignore[reportArgumentType]
-            name = field.name.replace("_", "-")
-            names |= {f"--{name}", f"--no-{name}"} if field.type is bool else {f"--{name}"}
+    for field in dataclasses.fields(group):
+        name = field.name.replace("_", "-")
+        # As text where the module of a user's class postpones annotations.
+        names |= {f"--{name}", f"--no-{name}"} if field.type in (bool, "bool") else {f"--{name}"}
     return names
+
+
+def _field_names(group: type) -> set[str]:
+    return {field.name for field in dataclasses.fields(group) if field.init}
 
 
 def _usage(command: str) -> str:
     return (
         f"usage: fragmenta {command} ALGORITHM ENVIRONMENT [flags]\n"
-        f"  algorithms:   {', '.join(ALGORITHMS)}\n  environments: {', '.join(ENVIRONMENTS)}\n"
+        f"  algorithms:   {', '.join(ALGORITHMS)}, or module:Class for one of your own\n"
+        f"  environments: {', '.join(ENVIRONMENTS)}\n"
         f"'fragmenta {command} ALGORITHM --help' lists the flags."
     )
 

@@ -9,7 +9,7 @@ from fragmenta.cli.train import show
 from fragmenta.cli.view import PlainView, TerminalView
 from fragmenta.engines import EngineOptions
 from fragmenta.training.loop import Result
-from fragmenta.training.runs import open_run
+from fragmenta.training.run_directory import read_config
 from fragmenta.training.train import resume
 
 
@@ -36,7 +36,9 @@ def run(arguments: list[str]) -> int:
     engine_options = EngineOptions(address=options.address) if options.address else None
     cluster = None
     if any(value is not None for value in asked):
-        cluster = options.cluster(options.engine or open_run(path).config["engine"], engine_options)
+        # Not by opening the run: a module of the user's may make arrays, which fixes the number of devices.
+        engine = options.engine or read_config(Path(path)).get("engine", "local")
+        cluster = options.cluster(engine, engine_options)
     view = None if options.json else TerminalView() if sys.stdout.isatty() else PlainView()
 
     def start() -> Result:

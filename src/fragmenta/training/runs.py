@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import importlib
 import json
 from pathlib import Path
 from typing import Any
@@ -11,12 +10,13 @@ import jax
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
-from fragmenta.algorithms import ALGORITHMS, Algorithm
+from fragmenta.algorithms import Algorithm
 from fragmenta.envs import ADAPTERS, ENVIRONMENTS, Environment, EnvOptions, HostEnvironment, Stack, make
 from fragmenta.errors import ConfigError
 from fragmenta.policies import Cluster
 from fragmenta.training.checkpoints import CHECKPOINTS, CheckpointFolder
 from fragmenta.training.hardware import local_cluster, use_cpu_devices
+from fragmenta.training.named_algorithms import algorithm_class, algorithm_name
 from fragmenta.training.run_directory import read_config
 from fragmenta.training.state import from_arrays
 
@@ -104,13 +104,6 @@ def describe_algorithm(algorithm: Algorithm) -> dict[str, Any]:
     }
 
 
-def algorithm_name(algorithm: Algorithm) -> str:
-    """Its name on the command line, or `module:Class` for a class of the user's own."""
-    kind = type(algorithm)
-    known = next((name for name, registered in ALGORITHMS.items() if registered is kind), None)
-    return known or f"{kind.__module__}:{kind.__qualname__}"
-
-
 def describe_environment(
     asked: str | Environment, env: Environment, options: EnvOptions | None
 ) -> tuple[str, dict[str, Any] | None]:
@@ -165,24 +158,14 @@ def _rebuild_algorithm(config: dict[str, Any]) -> Algorithm:
     if config["only_in_python"]:
         unsaid = ", ".join(config["only_in_python"])
         raise ConfigError(f"hyper-parameters of '{name}' cannot be kept in a file ({unsaid}): {pass_it}")
-    kind = ALGORITHMS.get(name) or _load(name, pass_it)
+    try:
+        kind = algorithm_class(name)
+    except ConfigError as error:
+        raise ConfigError(f"{_one_line(error)}; or {pass_it}") from None
     try:
         return kind(**{key: _as_tuples(value) for key, value in config["hyper_parameters"].items()})
     except TypeError as error:
         raise ConfigError(f"'{name}' does not take the run's hyper-parameters: {_one_line(error)}; {pass_it}") from None
-
-
-def _load(name: str, pass_it: str) -> type[Algorithm]:
-    module, _, qualified = name.partition(":")
-    try:
-        found: Any = importlib.import_module(module)
-        for part in qualified.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(f"cannot load algorithm '{name}': {_one_line(error)}; {pass_it}") from None
-    if not (isinstance(found, type) and issubclass(found, Algorithm)):
-        raise ConfigError(f"'{name}' is not a class of algorithms: {pass_it}")
-    return found
 
 
 def _options(config: dict[str, Any]) -> EnvOptions:

@@ -23,13 +23,13 @@ from fragmenta.training.checkpoints import CHECKPOINTS, Checkpoint, CheckpointFo
 from fragmenta.training.hardware import engine_cluster
 from fragmenta.training.loop import Job, Result, Start, Watcher, run_job
 from fragmenta.training.metrics import MetricsLog
+from fragmenta.training.named_algorithms import algorithm_name
 from fragmenta.training.periodic import EvaluationOptions, PeriodicEvaluation
 from fragmenta.training.pictures.curve import draw_curve
 from fragmenta.training.planning import Settings, plan_run, trained_algorithm
 from fragmenta.training.run_directory import RunDirectory
 from fragmenta.training.runs import (
     SCHEMA,
-    algorithm_name,
     cluster_of,
     describe_algorithm,
     describe_environment,
