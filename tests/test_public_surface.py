@@ -7,12 +7,12 @@ import fragmenta
 
 def test_exported_names() -> None:
     assert sorted(fragmenta.__all__) == [
-        "A2C", "ActorCritic", "Algorithm", "Box", "Cluster", "ConfigError", "Delivery", "Dict", "Discrete",
+        "A2C", "ActorCritic", "Algorithm", "Axis", "Box", "Cluster", "ConfigError", "Delivery", "Dict", "Discrete",
         "EngineOptions", "EnvOptions", "Environment", "EvaluationOptions", "Fragment", "Graph", "IMPALA", "MAPPO",
         "MultiDiscrete", "PPO", "Plan", "RecurrentPPO", "Result", "Run", "SaveOptions", "Stack",
-        "TeamEnvironment", "Transition", "World",
+        "TeamEnvironment", "Transition", "Verification", "World",
         "make", "open_run", "project",
-        "resume", "stage", "trace", "train",
+        "resume", "stage", "trace", "train", "verify",
     ]  # fmt: skip
     for name in fragmenta.__all__:
         assert inspect.getdoc(getattr(fragmenta, name)), f"{name} has no docstring"

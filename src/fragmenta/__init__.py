@@ -28,6 +28,7 @@ from fragmenta.training.periodic import EvaluationOptions
 from fragmenta.training.runs import Run, open_run
 from fragmenta.training.saving import SaveOptions
 from fragmenta.training.train import resume, train
+from fragmenta.training.verify import Verification, verify
 
 
 def trace(algorithm: Algorithm, env: str | Environment) -> Graph:
@@ -65,6 +66,7 @@ __all__ = [
     "Stack",
     "TeamEnvironment",
     "Transition",
+    "Verification",
     "World",
     "make",
     "open_run",
@@ -73,4 +75,5 @@ __all__ = [
     "stage",
     "trace",
     "train",
+    "verify",
 ]

@@ -17,6 +17,7 @@ COMMANDS = {
     "report": "write a page about a run: curves, losses, graph, settings",
     "export": "write the policy of a run as files that need no Fragmenta",
     "graph": "show the fragmented dataflow graph under a policy",
+    "verify": "see whether policies give the result of the plain program",
     "trace": "see where the time of a run goes: a timeline of its fragments, and a table",
     "check-env": "see whether an environment is sound, how fast it is, and which policies can host it",
     "policies": "list the distribution policies",
@@ -30,7 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):
         print(_usage())
         return 0 if arguments else 2
-    # A policy or an environment of the user's own is looked for where the command is run, as `python -m` does.
+    # An algorithm, environment or policy of the user's own is looked for where the command is run, as `python -m` does.
     sys.path.insert(0, "")
     try:
         if arguments[0] not in COMMANDS:

@@ -1,5 +1,6 @@
 """What this machine has, and whether JAX uses it."""
 
+import contextlib
 import os
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,16 @@ def use_cpu_devices(count: int) -> None:
         jax.config.update("jax_num_cpu_devices", count)
     except RuntimeError as error:
         raise ConfigError(f"cannot make {count} CPU devices any more: {error}") from error
+
+
+def ensure_cpu_devices(count: int) -> None:
+    """Let the processor count as so many devices, unless somebody has said as how many, or JAX has looked already."""
+    said = setting("jax_num_cpu_devices") > 0 or "xla_force_host_platform_device_count" in os.environ.get(
+        "XLA_FLAGS", ""
+    )
+    if not said:
+        with contextlib.suppress(ConfigError):
+            use_cpu_devices(count)
 
 
 def idle_gpu() -> str | None:

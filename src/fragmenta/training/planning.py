@@ -42,7 +42,9 @@ def plan_run(
     settings: Settings,
 ) -> tuple[str | Policy, Plan, Cluster]:
     """The policy, and what runs where; ConfigError for whatever cannot."""
-    _validate(algorithm, env, settings.engine, settings.deadline)
+    check_run(algorithm, env, settings.engine)
+    if settings.deadline <= 0:
+        raise ConfigError(f"deadline is {settings.deadline}: it must be more than 0 seconds")
     settings.engine_options.check()
     settings.saving.check()
     settings.evaluation.check()
@@ -71,11 +73,11 @@ def trained_algorithm(algorithm: Algorithm, policy: str | Policy, settings: Sett
     return algorithm if settings.seeds == 1 else many_seeds(algorithm, policy, settings.seed, settings.seeds)
 
 
-def _validate(algorithm: Algorithm, env: Environment, engine: str, deadline: float) -> None:
+def check_run(algorithm: Algorithm, env: Environment, engine: str) -> None:
+    """Refuse what no policy could run: an engine that there is not, random numbers that depend on the split, or
+    hyper-parameters that do not fit the environment."""
     if engine not in ENGINES:
         raise unknown("engine", engine, ENGINES)
-    if deadline <= 0:
-        raise ConfigError(f"deadline is {deadline}: it must be more than 0 seconds")
     generator = setting("jax_default_prng_impl")
     if generator != "threefry2x32":
         raise ConfigError(

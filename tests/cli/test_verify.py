@@ -1,0 +1,201 @@
+"""`fragmenta verify` and `fragmenta.verify`: a right plan is found equal, and a wrong one is noticed."""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fragmenta
+from fragmenta import ConfigError, Environment, Fragment
+from fragmenta.cli.main import main
+from fragmenta.engines import LocalEngine, Report
+from small_algorithm import Reinforce, State
+
+SMALL = Reinforce(num_envs=4)
+ONE = ["small_algorithm:Reinforce", "CartPole-v1", "--policy", "single_learner_coarse", "--replicas", "2"]
+
+
+def test_every_synchronous_policy_is_verified(capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--num-envs", "2", "--iterations", "2"]
+    assert main(["verify", "small_algorithm:Reinforce", "CartPole-v1", *flags]) == 0
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    assert lines[0].startswith("Reinforce on CartPole-v1, 2 environments: every leaf of the state and every metric")
+    for policy in ("fused", "single_learner_coarse", "single_learner_fine", "multi_learner", "environments"):
+        (line,) = [line for line in lines if line.startswith(f"{policy} ")]
+        assert "x2  equal " in line
+    for policy, why in (("central", "unknown stage 'gradient'"), ("single_learner_async", "depends on who is faster")):
+        (line,) = [line for line in lines if line.startswith(f"{policy} ")]
+        assert "refused: " in line
+        assert why in line
+    assert lines[-1] == "5 equal, 3 refused"
+
+
+def doubled(leaf: Any) -> Any:
+    return leaf * 2 + 1
+
+
+def other_key(leaf: Any) -> Any:
+    return jax.vmap(lambda key: jax.random.fold_in(key, 1))(leaf)
+
+
+def change(leaf: str, how: Callable[[Any], Any], from_iteration: int = 1) -> Callable[..., Any]:
+    """An engine whose state comes back with one leaf changed."""
+    honest, asked = LocalEngine.state, [0]
+
+    def state(self: LocalEngine) -> list[Any]:
+        asked[0] += 1
+        index = self.plan.graph.state_names.index(leaf)
+        return [
+            how(value) if i == index and asked[0] >= from_iteration else value for i, value in enumerate(honest(self))
+        ]
+
+    return state
+
+
+@pytest.mark.parametrize(
+    ("leaf", "how", "shown"),
+    [
+        ("params.weights", doubled, "differs in params.weights["),
+        ("count", lambda leaf: leaf + 1, "differs in count after iteration 1: expected 1, found 2"),
+        ("count", lambda leaf: leaf.astype(jnp.float32), "differs in count after iteration 1: expected int32[], found"),
+        ("keys", other_key, "differs in keys["),
+        ("params.bias", lambda leaf: leaf.at[1].set(jnp.nan), "differs in params.bias[1] after iteration 1: expected"),
+        ("params.bias", lambda leaf: leaf.at[0].set(jnp.inf), "differs in params.bias[0] after iteration 1: expected"),
+    ],
+)
+def test_a_leaf_that_comes_back_changed_is_named(
+    leaf: str, how: Callable[[Any], Any], shown: str, monkeypatch: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(LocalEngine, "state", change(leaf, how))
+    assert main(["verify", *ONE]) == 1
+    printed = capsys.readouterr().out
+    assert shown in printed
+    assert "0 equal, 1 differ" in printed
+
+
+def test_the_first_iteration_that_differs_is_said(monkeypatch: Any) -> None:
+    monkeypatch.setattr(LocalEngine, "state", change("params.bias", doubled, from_iteration=2))
+    found = fragmenta.verify(SMALL, "CartPole-v1", "single_learner_coarse", replicas=2)
+    assert not found.equal
+    assert found.largest_difference > 1
+    first = found.first_difference
+    assert first is not None
+    assert (first.leaf, first.iteration) == ("params.bias", 2)
+    assert first.found == pytest.approx(first.expected * 2 + 1)
+    assert "magnifies" not in str(found), "it was bitwise the same before"
+
+
+def test_a_metric_that_comes_back_changed_is_named(monkeypatch: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    honest = LocalEngine.run
+
+    def run(self: LocalEngine, iterations: int) -> Iterator[Report]:
+        index = self.plan.graph.metric_names.index("reward")
+        for report in honest(self, iterations):
+            yield dataclasses.replace(report, metrics=report.metrics | {index: report.metrics[index] + 1})
+
+    monkeypatch.setattr(LocalEngine, "run", run)
+    assert main(["verify", *ONE]) == 1
+    assert "differs in metric reward after iteration 1: expected 1.0, found 2.0" in capsys.readouterr().out
+
+
+def test_rounding_is_no_difference(monkeypatch: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(LocalEngine, "state", change("params.weights", lambda leaf: leaf * (1 + 1e-6)))
+    assert main(["verify", *ONE]) == 0
+    assert "equal within" in capsys.readouterr().out
+
+
+@dataclasses.dataclass(frozen=True)
+class Coarse(Reinforce):
+    """Keeps its bias in bfloat16, and has a metric that is not a number."""
+
+    def init(self, env: Environment, key: jax.Array) -> State:
+        state = super().init(env, key)
+        return state._replace(params=state.params | {"bias": jnp.full(2, 0.5, jnp.bfloat16)})
+
+    def iterate(self, env: Environment, state: State) -> tuple[State, dict[str, jax.Array]]:
+        state, metrics = super().iterate(env, state)
+        return state, metrics | {"nan": jnp.full(3, jnp.nan).at[1].set(jnp.inf)}
+
+
+@pytest.mark.parametrize(("factor", "equal"), [(1.0, True), (1.01, True), (1.2, False)])
+def test_coarse_numbers_round_coarsely(factor: float, equal: bool, monkeypatch: Any) -> None:
+    def scaled(leaf: Any) -> Any:
+        return leaf * jnp.asarray(factor, jnp.bfloat16)
+
+    monkeypatch.setattr(LocalEngine, "state", change("params.bias", scaled))
+    found = fragmenta.verify(Coarse(num_envs=4), "CartPole-v1", "single_learner_coarse", replicas=2, iterations=1)
+    assert found.equal == equal, str(found)
+
+
+def test_rounding_that_training_magnifies_is_said_to_be_that(monkeypatch: Any) -> None:
+    apart = iter((1e-6, 3e-5))
+    monkeypatch.setattr(LocalEngine, "state", change("params.weights", lambda leaf: leaf * (1 + next(apart))))
+    found = fragmenta.verify(SMALL, "CartPole-v1", "single_learner_coarse", replicas=2)
+    (one,) = found.comparisons
+    assert one.difference is not None
+    assert (one.difference.leaf, one.difference.iteration) == ("params.weights", 2)
+    assert str(one).endswith(" after iteration 1, so it may be rounding that training magnifies)")
+
+
+def alone(stages: tuple[str, ...], cluster: Any) -> list[Fragment]:
+    return [Fragment("all", stages, cluster.spread(1))]
+
+
+def test_policies_of_ones_own_with_two_and_four_replicas() -> None:
+    found = fragmenta.verify(SMALL, "CartPole-v1", [alone, "test_verify:alone"], iterations=1)
+    compared = [(one.policy, one.replicas) for one in found.comparisons]
+    assert compared == [("alone", 2), ("alone", 4), ("test_verify:alone", 2), ("test_verify:alone", 4)]
+    assert found.equal
+    assert found.largest_difference == 0
+    assert found.first_difference is None
+    assert all(one.bitwise for one in found.comparisons)
+
+
+class Careless(gymnasium.Env):
+    """Draws its observations from nobody's seed."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (4,))
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return np.random.default_rng().random(4).astype(np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        return np.random.default_rng().random(4).astype(np.float32), 1.0, False, False, {}
+
+
+def test_environments_on_the_host() -> None:
+    found = fragmenta.verify(SMALL, "gymnasium:CartPole-v1", "single_learner_coarse", replicas=2)
+    assert found.equal, str(found)
+    with pytest.raises(ConfigError, match="'test_verify:Careless' does not repeat itself with the same seeds"):
+        fragmenta.verify(SMALL, "test_verify:Careless", "single_learner_coarse", replicas=2)
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (["--iterations", "0"], "iterations is 0: it must be at least 1"),
+        (["--replicas", "0"], "replicas is 0: it must be at least 1"),
+        (["--policy", "fused", "--replicas", "3"], "3 replicas of fragment 'all' do not divide 4 environments"),
+        (["--policy", "fussed"], "unknown policy 'fussed': did you mean 'fused'?"),
+        (["--policy", "single_learner_async"], "'single_learner_async' cannot be verified: its fragments do not wait"),
+        (["--engine", "locl"], "unknown engine 'locl': did you mean 'local'?"),
+        (["--num-envs", "0"], "num_envs is 0"),
+    ],
+)
+def test_mistakes_get_one_line(flags: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", "small_algorithm:Reinforce", "CartPole-v1", *flags]) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.count("\n") == 1
+    assert says in output.err
+
+
+def test_when_nothing_can_be_placed_nothing_was_verified(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", "small_algorithm:Reinforce", "CartPole-v1", "--replicas", "3"]) == 2
+    assert "nothing was verified" in capsys.readouterr().err
