@@ -13,6 +13,7 @@ import pytest
 import fragmenta
 from fragmenta import ConfigError, Environment, Fragment
 from fragmenta.cli.main import main
+from fragmenta.coordinator import dispatch
 from fragmenta.engines import LocalEngine, Report
 from small_algorithm import Reinforce, State
 
@@ -76,6 +77,15 @@ def test_a_leaf_that_comes_back_changed_is_named(
     printed = capsys.readouterr().out
     assert shown in printed
     assert "0 equal, 1 differ" in printed
+
+
+def test_replicas_that_are_joined_in_the_wrong_order_are_noticed(
+    monkeypatch: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    honest = dispatch.joined
+    monkeypatch.setattr(dispatch, "joined", lambda parts, layout: honest(parts[::-1], layout))
+    assert main(["verify", *ONE]) == 1
+    assert "differs in world." in capsys.readouterr().out
 
 
 def test_the_first_iteration_that_differs_is_said(monkeypatch: Any) -> None:

@@ -100,9 +100,8 @@ def verify(
     """
     policies = None if policy is None else [policy] if isinstance(policy, str) or callable(policy) else list(policy)
     counts = None if replicas is None else [replicas] if isinstance(replicas, int) else list(replicas)
-    return Verification(
-        tuple(comparisons(algorithm, env, policies, counts, engine, iterations, seed, env_options)),
-    )
+    found = comparisons(algorithm, env, policies, counts, engine, iterations, seed, env_options)
+    return Verification(tuple(found))
 
 
 def comparisons(
@@ -217,7 +216,7 @@ def _plain(algorithm: Algorithm, env: Environment, graph: Graph, iterations: int
 
     found = list(run())
     if isinstance(env, HostEnvironment):
-        again = (gap(one, other, 0, 0.0) for one, other in zip(found, run(), strict=True))
+        again = [gap(one, other, 0, 0.0) for one, other in zip(found, run(), strict=True)]
         if not all(apart.bitwise for apart in again):
             raise ConfigError(
                 f"'{env.title}' does not repeat itself with the same seeds, so nothing that uses it can be compared: "
