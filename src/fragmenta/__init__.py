@@ -2,7 +2,7 @@
 
 __version__ = "0.1.0"
 
-from fragmenta.algorithms import A2C, IMPALA, MAPPO, PPO, ActorCritic, Algorithm, RecurrentPPO
+from fragmenta.algorithms import A2C, IMPALA, MAPPO, PPO, ActorCritic, Algorithm, Axis, RecurrentPPO
 from fragmenta.coordinator.plan import project
 from fragmenta.coordinator.trace import trace as _trace
 from fragmenta.engines import EngineOptions
@@ -45,6 +45,7 @@ __all__ = [
     "PPO",
     "ActorCritic",
     "Algorithm",
+    "Axis",
     "Box",
     "Cluster",
     "ConfigError",
