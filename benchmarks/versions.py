@@ -1,8 +1,8 @@
 """Steps per second of this version against another checkout of the project: has a change made anything slower?
 
 Run with `python benchmarks/versions.py PATH_TO_OTHER_CHECKOUT [--rounds 3] [--only NAME ...]`. Each side runs in a
-process of its own, one right after the other, in turns; prints the ratio of each round (this version to the other) and their
-median. On a machine with a GPU the cases are those of a GPU.
+process of its own, one right after the other, in turns; prints the ratio of each round (this version to the other)
+and their median. On a machine with a GPU the cases are those of a GPU.
 """
 
 import argparse

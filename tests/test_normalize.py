@@ -9,6 +9,7 @@ import fragmenta
 from fragmenta import PPO, Box, ConfigError, Dict, Transition, make
 from fragmenta.normalize import Moments, add_observations, no_moments, running_returns, standardized
 from helpers import cpu_cluster, initial_state
+from replicas import on_replicas
 
 TIME, ENVS = 6, 4
 SIZES = {"num_envs": 8, "horizon": 16, "epochs": 1, "minibatches": 1, "hidden": (8,)}
@@ -31,10 +32,8 @@ def test_moments_are_those_of_everything_seen() -> None:
 def test_replicas_know_what_one_would() -> None:
     x = jax.random.normal(jax.random.key(0), (TIME, ENVS, 3))
     start = no_moments(Box(-1, 1, (3,)))
-    halves = jnp.stack(jnp.split(x, 2, axis=1))
-    found = jax.vmap(start.add, axis_name="envs")(halves)
-    for whole, replicas in zip(start.add(x), found, strict=True):
-        np.testing.assert_allclose(replicas, jnp.stack([whole, whole]), rtol=1e-5)
+    for whole, replicas in zip(start.add(x), on_replicas(start.add, (x,), (1,), 2), strict=True):
+        np.testing.assert_allclose(replicas, whole, rtol=1e-5)
 
 
 def test_only_numbers_are_normalized_and_outliers_clipped() -> None:

@@ -139,37 +139,26 @@ def v_trace(
     return value + error, advantage
 
 
-class Spread(NamedTuple):
-    """A mean, its square, and the variance around it, all times a weight."""
-
-    mean: jax.Array
-    square: jax.Array
-    variance: jax.Array
-
-
 class ValueFit(NamedTuple):
-    """How values fit their targets over some steps: numbers of which the means over minibatches say how they fit over
-    all of them. `weight` is what share of the steps counts."""
+    """How values fit their targets over some steps, as means over all steps: of what counts, of the targets, of what
+    values miss them by, and of the squares of both. Means of such means say how they fit over more steps."""
 
     weight: jax.Array
-    target: Spread
-    error: Spread
+    target: jax.Array
+    target_square: jax.Array
+    error: jax.Array
+    error_square: jax.Array
 
 
 def value_fit(target: jax.Array, error: jax.Array, counts: jax.Array | None = None) -> ValueFit:
     """How values fit their targets, by the targets and what the values miss them by, over the steps that count; all
     of them by default."""
     weights = jnp.ones_like(target) if counts is None else counts.astype(target.dtype)
-    weight = jnp.mean(weights)
 
     def weighted(x: jax.Array) -> jax.Array:
         return jnp.mean(jnp.where(weights > 0, x, 0.0))
 
-    def spread(x: jax.Array) -> Spread:
-        mean = weighted(x) / jnp.maximum(weight, 1e-8)
-        return Spread(weight * mean, weight * mean**2, weighted((x - mean) ** 2))
-
-    return ValueFit(weight, spread(target), spread(error))
+    return ValueFit(jnp.mean(weights), weighted(target), weighted(target**2), weighted(error), weighted(error**2))
 
 
 def explained_variance(fit: ValueFit) -> jax.Array:
@@ -179,14 +168,12 @@ def explained_variance(fit: ValueFit) -> jax.Array:
     """
     weight = jnp.maximum(fit.weight, 1e-8)
 
-    def variance(spread: Spread) -> jax.Array:
-        """That within minibatches, and that between them."""
-        between = spread.square / weight - (spread.mean / weight) ** 2
-        return spread.variance / weight + jnp.maximum(between, 0.0)
+    def variance(mean: jax.Array, square: jax.Array) -> jax.Array:
+        return jnp.maximum(square / weight - (mean / weight) ** 2, 0.0)
 
-    wanted, missed = variance(fit.target), variance(fit.error)
-    # Below that, what replicas differ by is rounding.
-    varies = wanted > 1e-5 * fit.target.square / weight
+    wanted, missed = variance(fit.target, fit.target_square), variance(fit.error, fit.error_square)
+    # Below that, what is left is rounding.
+    varies = wanted > 1e-5 * fit.target_square / weight
     return jnp.where(varies, 1.0 - missed / jnp.where(varies, wanted, 1.0), 0.0)
 
 

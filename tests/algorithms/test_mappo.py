@@ -13,7 +13,8 @@ from fragmenta.algorithms.actor_critic import Learner
 from fragmenta.algorithms.mappo import State
 from fragmenta.envs.probes import ProbeTeam
 from fragmenta.training.evaluation import evaluate
-from helpers import assert_same, initial_state, plain
+from helpers import assert_same, plain
+from replicas import on_replicas
 
 PROBE = MAPPO(num_envs=16, horizon=16, epochs=4, minibatches=2, hidden=(32,), gamma=0.9, total_steps=25_600)
 # Six steps end in the middle of an episode of four, so that it matters who takes part in the step after.
@@ -66,44 +67,28 @@ def test_separate_agents_have_their_own_parameters(shared: bool) -> None:
     whole, part = (jax.eval_shape(lambda e=e: algorithm.init(e, jax.random.key(0))) for e in (env, env.with_agents(2)))
     for a, b in zip(jax.tree.leaves(whole.learner), jax.tree.leaves(part.learner), strict=True):
         assert (a.shape == b.shape) if shared else ((a.shape[0], b.shape[0]) == (4, 2) and a.shape[1:] == b.shape[1:])
-    assert part.agent.shape == (2,)
 
 
 @SHARED
-@pytest.mark.full
-def test_learning_split_along_agents_is_the_same(shared: bool) -> None:
-    """Two replicas with two agents each, joined by the collectives over `agents`, learn what one with four does."""
+def test_learning_and_acting_split_along_agents_are_the_same(shared: bool) -> None:
+    """Two replicas with two agents each learn and act as one with four does."""
     algorithm, env = dataclasses.replace(SMALL, shared=shared), ProbeTeam()
     state, trajectory, log_prob = collected(algorithm, env)
-    expected = algorithm.learn(env, state.learner, trajectory, log_prob, state.keys)
+    world, learner = state.world, state.learner
+    own = None if shared else 0
 
-    def halves(x: jax.Array, axis: int) -> jax.Array:
-        return jnp.moveaxis(x.reshape(*x.shape[:axis], 2, 2, *x.shape[axis + 1 :]), axis, 0)
+    def both(learner: Learner, seen: Any, flags: Any, log_prob: Any, observation: Any, alive: Any, keys: Any) -> Any:
+        steps = trajectory._replace(**seen, **flags)
+        policy = learner.params["policy"]
+        return algorithm.learn(env, learner, steps, log_prob, keys), algorithm.act(
+            env, policy, observation, alive, keys
+        )
 
-    parts = jax.tree.map(lambda x: halves(x, 2) if x.ndim > 2 else jnp.stack([x, x]), trajectory)
-    learner = jax.tree.map((lambda x: jnp.stack([x, x])) if shared else (lambda x: halves(x, 0)), state.learner)
-
-    def learn(*arguments: object) -> tuple[Learner, dict[str, jax.Array]]:
-        return algorithm.learn(env.with_agents(2), *arguments, state.keys)
-
-    found = jax.vmap(learn, axis_name="agents")(learner, parts, halves(log_prob, 2))
-    joined = jax.tree.map((lambda x: x[0]) if shared else (lambda x: x.reshape(-1, *x.shape[2:])), found[0])
-    assert_same(expected[0], joined, 1e-4)
-    for replica in range(2):
-        assert_same(expected[1], {name: values[replica] for name, values in found[1].items()}, 1e-4)
-
-
-@SHARED
-def test_acting_split_along_agents_is_the_same(shared: bool) -> None:
-    algorithm, env = dataclasses.replace(SMALL, shared=shared), ProbeTeam()
-    state = initial_state(algorithm, env)
-    world, policy = state.world, state.learner.params["policy"]
-    act = jax.jit(lambda *seen: algorithm.act(env, *seen))
-    whole = act(policy, world.observation, world.alive, state.keys, state.agent)
-    for some in (slice(0, 1), slice(1, 4)):
-        own = policy if shared else jax.tree.map(lambda x, some=some: x[some], policy)
-        part = act(own, world.observation[:, some], world.alive[:, some], state.keys, state.agent[some])
-        assert_same([x[:, some] for x in whole], list(part), 1e-5)
+    per_agent = {name: x for name, x in trajectory._asdict().items() if x.ndim > 2}
+    per_team = {name: x for name, x in trajectory._asdict().items() if x.ndim == 2}
+    arguments = learner, per_agent, per_team, log_prob, world.observation, world.alive, state.keys
+    found = on_replicas(both, arguments, (own, 2, None, 2, 1, 1, None), 2)
+    assert_same(jax.tree.leaves(jax.jit(both)(*arguments)), found, 1e-4)
 
 
 def collected(algorithm: MAPPO, env: Environment) -> tuple[State, fragmenta.Transition, jax.Array]:

@@ -8,7 +8,7 @@ import pytest
 import fragmenta
 from fragmenta import PPO, RecurrentPPO, make
 from fragmenta.algorithms.recurrent_ppo import Remembered
-from fragmenta.rl import rows_of_chunks
+from fragmenta.rl import steps_of_chunks
 from helpers import initial_state, plain
 
 PROBE = {"num_envs": 32, "horizon": 16, "minibatches": 2, "learning_rate": 5e-3, "gamma": 0.9, "total_steps": 25_000}
@@ -51,10 +51,8 @@ def test_learning_sees_what_acting_saw() -> None:
 
 def test_chunks_are_whole_and_in_order() -> None:
     keys = jax.random.split(jax.random.key(0), 5)
-    rows = np.asarray(rows_of_chunks(keys, 12, 3))
-    assert rows.shape == (3, 4, 5)
-    steps, envs = rows // 5, rows % 5
-    np.testing.assert_array_equal(envs, np.broadcast_to(np.arange(5), rows.shape))
+    steps = np.asarray(steps_of_chunks(keys, 12, 3))
+    assert steps.shape == (3, 4, 5)
     np.testing.assert_array_equal(np.diff(steps, axis=1), 1)
     np.testing.assert_array_equal(np.sort(steps[:, 0], axis=0), [[0] * 5, [4] * 5, [8] * 5])
     assert len({tuple(column) for column in steps[:, 0].T}) > 1, "every environment has an order of its own"

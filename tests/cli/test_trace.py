@@ -93,4 +93,4 @@ def test_mistakes_get_one_line(runs: Path, tmp_path: Path, capsys: pytest.Captur
     (run / "config.json").write_text(json.dumps({**config, "hyper_parameters": {"no_such": 1}}))
     assert "does not take the run's hyper-parameters" in mistake(capsys, "trace", str(run))
     (run / "config.json").write_text(json.dumps({**config, "algorithm": "mine"}))
-    assert "cannot load algorithm 'mine'" in mistake(capsys, "trace", str(run))
+    assert "unknown algorithm 'mine'" in mistake(capsys, "trace", str(run))

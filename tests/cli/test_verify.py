@@ -29,7 +29,10 @@ def test_every_synchronous_policy_is_verified(capsys: pytest.CaptureFixture[str]
     for policy in ("fused", "single_learner_coarse", "single_learner_fine", "multi_learner", "environments"):
         (line,) = [line for line in lines if line.startswith(f"{policy} ")]
         assert "x2  equal " in line
-    for policy, why in (("central", "unknown stage 'gradient'"), ("single_learner_async", "depends on who is faster")):
+    for policy, why in (
+        ("central", "policy 'central' places stages 'gradient' and 'apply'"),
+        ("single_learner_async", "depends on who is faster"),
+    ):
         (line,) = [line for line in lines if line.startswith(f"{policy} ")]
         assert "refused: " in line
         assert why in line

@@ -40,7 +40,7 @@ class Algorithm:
         """The axes along which fragments may be replicated; a subclass may add its own, such as a population."""
         return (
             Axis("envs", "environments", self.num_envs, lambda n: (dataclasses.replace(self, num_envs=n), env)),
-            Axis("agents", "agents", env.num_agents, lambda n: (self, env.with_agents(n))),
+            Axis("agents", "agents", env.num_agents, lambda n: (self, env.with_agents(n)), hidden=True),
         )
 
     def validate(self, env: Environment) -> None:

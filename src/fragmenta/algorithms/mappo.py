@@ -33,6 +33,8 @@ class State(NamedTuple):
     world: World
     learner: Learner
     keys: jax.Array
+    agent: jax.Array
+    """The index of each agent, so that a replica that holds some of them draws for those alone."""
 
 
 class Sample(NamedTuple):
@@ -112,7 +114,7 @@ class MAPPO(Algorithm):
 
         agent_keys = jax.vmap(jax.random.fold_in, (None, 0))(params_key, agent)
         learner = networks(params_key) if self.shared else jax.vmap(networks)(agent_keys)
-        return State(world, learner, keys_by_index(train_key, self.num_envs))
+        return State(world, learner, keys_by_index(train_key, self.num_envs), agent)
 
     def iterate(self, env: Environment, state: State) -> tuple[State, dict[str, jax.Array]]:
         """Act for `horizon` steps, then learn from them."""
@@ -121,23 +123,22 @@ class MAPPO(Algorithm):
 
         def tick(world: World, time: jax.Array) -> tuple[World, tuple[Transition, jax.Array]]:
             step_keys = fold_each(act_keys, time)
-            action, log_prob = self.act(env, policy, world.observation, world.alive, step_keys)
+            action, log_prob = self.act(env, policy, world.observation, world.alive, step_keys, state.agent)
             world, transition = env.step(world, action)
             return world, (transition, log_prob)
 
         world, (trajectory, log_prob) = jax.lax.scan(tick, state.world.clear_finished(), jnp.arange(self.horizon))
         learner, losses = self.learn(env, state.learner, trajectory, log_prob, learn_keys)
         finished = jax.tree.map(jnp.sum, world.finished)
-        return State(world, learner, keys), {**finished._asdict(), **losses}
+        return State(world, learner, keys, state.agent), {**finished._asdict(), **losses}
 
     @stage
     def act(
-        self, env: Environment, policy: Any, observation: jax.Array, alive: jax.Array, keys: jax.Array
+        self, env: Environment, policy: Any, observation: jax.Array, alive: jax.Array, keys: jax.Array, agent: Any
     ) -> tuple[jax.Array, jax.Array]:
         """Draw an action for every agent by its own observation, with its log-probability."""
         actions = self._policy(env, policy, _only(alive, observation))
-        agents = jnp.arange(observation.shape[1])
-        agent_keys = jax.vmap(jax.vmap(jax.random.fold_in, (None, 0)), (0, None))(keys, agents)
+        agent_keys = jax.vmap(jax.vmap(jax.random.fold_in, (None, 0)), (0, None))(keys, agent)
         action = jax.vmap(Categorical.sample)(actions, agent_keys)
         return action, actions.log_prob(action)
 
@@ -146,7 +147,7 @@ class MAPPO(Algorithm):
     ) -> tuple[Any, Any]:
         if keys is None:
             return self._policy(env, params["policy"], _only(alive, observation)).mode(), memory
-        return self.act(env, params["policy"], observation, alive, keys)[0], memory
+        return self.act(env, params["policy"], observation, alive, keys, jnp.arange(env.num_agents))[0], memory
 
     @stage
     def learn(

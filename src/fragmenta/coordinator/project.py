@@ -57,6 +57,9 @@ def project(placement: Placement, policy: str) -> Plan:
                 sums = combined.get(name, frozenset())
                 with_parts = partitioners[fragment.replicas]
                 views[name] = view(placement, fragment, name in together, sums, ownership.fragments, with_parts)
+                if name not in together and _stages_meet(views[name], placement):
+                    together.add(name)
+                    views[name] = view(placement, fragment, True, sums, ownership.fragments, with_parts)
         try:
             plan = cut(placement, policy, views, ownership)
             check_delivery(plan)
@@ -67,6 +70,13 @@ def project(placement: Placement, policy: str) -> Plan:
             if error.summed is not None:
                 combined[error.fragment] = combined.get(error.fragment, frozenset()) | {error.summed}
             del views[error.fragment]
+
+
+def _stages_meet(its_view: View, placement: Placement) -> bool:
+    """Whether replicas exchange something within the stages of their fragment."""
+    calls = [node for node in its_view.nodes.values() if isinstance(node, Call)]
+    own = (call for call in calls if placement.fragment_of(call) == its_view.fragment.name)
+    return any(call.share and call.share.exchanges for call in own)
 
 
 def drifting_plan(placement: Placement, policy: str) -> Plan:

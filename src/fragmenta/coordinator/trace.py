@@ -65,6 +65,7 @@ def _trace(algorithm: Algorithm, env: Environment, opened: frozenset[str]) -> Gr
         names=tracer.names,
         retrace=resized,
         splits=functools.cache(lambda name: _splits(axes[name], state)),
+        hidden=frozenset(name for name, axis in axes.items() if axis.hidden),
     )
 
 
@@ -92,18 +93,20 @@ def _text(leaf: Any) -> str:
 
 
 def _splits(axis: Axis, state: Any) -> tuple[Split | None, ...]:
-    """Where the leaves of a state have an axis: compared with the same state at another length of it.
+    """Where the leaves of a state have an axis: compared with the same state at other lengths of it.
 
     Any answer would be right, since replicas may hold a value as they like; this one makes the least cross.
     """
     shapes = [tuple(leaf.shape) for leaf in jax.tree.leaves(state)]
+    found: list[Split | None] = [None] * len(shapes)
     for size in (2 * axis.size, 1):
-        with contextlib.suppress(Exception):  # an algorithm may refuse that size; then the next one is asked
+        with contextlib.suppress(Exception):  # an algorithm may refuse a size, and an environment have no more agents
             others = [tuple(leaf.shape) for leaf in jax.tree.leaves(abstract_state(*axis.resized(size)))]
-            found = [_growing(a, b, axis.size, size) for a, b in zip(shapes, others, strict=True)]
-            if any(found):
-                return tuple(found)
-    return tuple(Split(shape.index(axis.size)) if axis.size in shape else None for shape in shapes)
+            grown = [_growing(a, b, axis.size, size) for a, b in zip(shapes, others, strict=True)]
+            found = [a or b for a, b in zip(found, grown, strict=True)]
+    if not any(found):
+        return tuple(Split(shape.index(axis.size)) if axis.size in shape else None for shape in shapes)
+    return tuple(found)
 
 
 def _growing(shape: tuple[int, ...], other: tuple[int, ...], size: int, other_size: int) -> Split | None:

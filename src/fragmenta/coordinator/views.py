@@ -163,7 +163,7 @@ class _Walk:
         ):
             self.known[value.id] = known
         if isinstance(node, Call) and self.placement.fragment_of(node) != self.fragment.name:
-            self._write(node.outputs, [WHOLE if layout == PARTIAL else layout for layout in results])
+            self._write(node.outputs, [self._arriving(v, now) for v, now in zip(node.outputs, results, strict=True)])
             return
         taken = self._taken(node, block)
         would_meet = isinstance(node, Glue) and not self.together and (taken or block.exchanges)
@@ -193,6 +193,16 @@ class _Walk:
         apply = _apply(node, block, results, kept, [self.layouts[v.id] for v in node.inputs])
         self.nodes[node.id] = dataclasses.replace(node, inputs=inputs, outputs=outputs, apply=apply, share=share)
 
+    def _arriving(self, value: Value, layout: Layout) -> Layout:
+        """How replicas hold what another fragment makes, if it would have that layout if they made it."""
+        graph, axis = self.placement.graph, self.fragment.axis
+        if axis is None or axis not in graph.hidden or isinstance(layout, Split):
+            return WHOLE if layout == PARTIAL else layout
+        # A leaf of the state with the same shape has the axis where this has it, or else nothing is lost but time.
+        leaves = zip(graph.state_inputs, graph.splits(axis), strict=True)
+        same = (split for leaf, split in leaves if split and leaf.shape == value.shape)
+        return next((s for s in same if divides(value.shape, s, self.partitioner.parts)), WHOLE)
+
     def _partitioned(self, node: Glue | Call) -> Partitioned:
         places = dict(zip(node.origin.inputs, node.inputs, strict=True))
         given = [places.get(variable) for variable in node.origin.closed.jaxpr.invars]
@@ -217,6 +227,8 @@ class _Walk:
         first, parts, own = Split(0), self.partitioner.parts, self.placement.fragment_of(node) == self.fragment.name
         on_parts = node.per_environment and self.fragment.axis == "envs"
         wanted = [first if on_parts and divides(v.shape, first, parts) else WHOLE for v in node.outputs]
+        if not own:
+            wanted = [self._arriving(v, layout) for v, layout in zip(node.outputs, wanted, strict=True)]
         apart = own and not (self.together and not self.placement.apart)
         wrong = [v for v in node.inputs if self.layouts[v.id] != (first if on_parts else WHOLE)]
         if own and not apart:

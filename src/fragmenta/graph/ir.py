@@ -176,6 +176,8 @@ class Graph:
     """Trace again at other sizes, with some stages opened."""
     splits: "Callable[[str], tuple[Split | None, ...]]" = dataclasses.field(repr=False)
     """Where each leaf of the state has an axis: the dimension that grows with it."""
+    hidden: frozenset[str]
+    """Axes that cannot be followed from the state to all that lies along them."""
 
     @property
     def host_stages(self) -> tuple[str, ...]:

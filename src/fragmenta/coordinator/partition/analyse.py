@@ -38,6 +38,10 @@ _CONTROL: dict[str, Callable[["Partitioner", Case], Step | None]] = {
 }
 
 
+_COPIES = {"broadcast_in_dim", "transpose", "reshape", "squeeze", "expand_dims", "tile", "convert_element_type"}
+"""What makes a value of another one's entries, or several of each."""
+
+
 class Partitioner:
     """Partitions jaxprs among `parts` replicas; remembers what it has decided."""
 
@@ -54,12 +58,12 @@ class Partitioner:
         known = tuple(known) or (None,) * len(layouts)
         key = id(closed), tuple(layouts), tuple(_name(k) for k in known)
         if key not in self._found:
-            combined: set[Any] = set()
+            early: set[Any] = set()
             while True:
-                walk = _Walk(self, closed, layouts, known, combined)
-                if walk.combined == combined:
+                walk = _Walk(self, closed, layouts, known, early)
+                if walk.early == early:
                     break
-                combined = walk.combined
+                early = walk.early
             self._found[key] = closed, walk.block()  # the jaxpr is kept, so that its id stays its own
         return self._found[key][1]
 
@@ -70,13 +74,13 @@ class Partitioner:
         called = jaxprs.called_jaxpr(equation)
         known = all(k is not None for k in case.known)
         if all(layout == WHOLE for layout in layouts) and not (called is not None and known):
-            return self._whole(case)
+            return self.whole(case)
         if called is not None:
             return control.call(self, case, called)
         if name in _CONTROL:
-            return _CONTROL[name](self, case) or self._whole(case)
+            return _CONTROL[name](self, case) or self.whole(case)
         way = self._way(case)
-        return self._on_parts(case, way) if way else self._whole(case)
+        return self._on_parts(case, way) if way else self.whole(case)
 
     def _way(self, case: Case) -> Way | None:
         if PARTIAL in case.layouts:
@@ -116,7 +120,8 @@ class Partitioner:
             uses_index=way.run is not None,
         )
 
-    def _whole(self, case: Case) -> Step:
+    def whole(self, case: Case) -> Step:
+        """Every replica does all of an equation."""
         equation = case.equation
 
         def run(_: Replica, inputs: list[Any], __: Any) -> list[Any]:
@@ -131,7 +136,8 @@ class Partitioner:
 
 
 class _Walk:
-    """One pass over the equations of a jaxpr, with the sums in `combined` combined where they are made."""
+    """One pass over the equations of a jaxpr. What is in `early` is made whole where it is made: sums are combined, and
+    copies are made of what was gathered, not gathered themselves."""
 
     def __init__(
         self,
@@ -139,9 +145,9 @@ class _Walk:
         closed: Any,
         layouts: Sequence[Layout],
         known: Sequence[Known],
-        combined: set[Any],
+        early: set[Any],
     ) -> None:
-        self.partitioner, self.combined = partitioner, set(combined)
+        self.partitioner, self.early = partitioner, set(early)
         self.jaxpr, self.constants = jaxprs.open_jaxpr(closed)
         self.inputs = tuple(layouts)
         self.held: dict[Any, Layout] = dict(zip(self.jaxpr.invars, layouts, strict=True))
@@ -149,6 +155,7 @@ class _Walk:
         self.columns: dict[Any, tuple[Known, ...]] = {}
         self.places = {variable: i for i, variable in enumerate(self.jaxpr.invars)}
         self.gathered: set[Any] = set()
+        self.makers: dict[Any, Any] = {}
         self.whole: dict[int, Taker] = {}
         self.exchanges: list[Exchange] = []
         self.steps: list[Placed] = []
@@ -186,14 +193,17 @@ class _Walk:
             for atom, k in zip(atoms, known, strict=True)
         )
         layouts = tuple(self._layout(atom) for atom in atoms)
-        step = self.partitioner.step(Case(equation, layouts, known, columns, self.partitioner.parts))
+        case = Case(equation, layouts, known, columns, self.partitioner.parts)
+        copies = equation.primitive.name in _COPIES and equation.outvars[0] in self.early
+        step = self.partitioner.whole(case) if copies else self.partitioner.step(case)
         for i, (atom, now, wanted) in enumerate(zip(atoms, layouts, step.inputs, strict=True)):
             self.uses_index |= now != wanted and wanted != WHOLE
             if meets(now, wanted) or (i in step.whole and now != WHOLE):
                 self._take_whole(atom, now, step.whole.get(i) or taker_of(equation))
         kept = []
         for variable, layout in zip(equation.outvars, step.outputs, strict=True):
-            if layout == PARTIAL and variable in self.combined:
+            self.makers[variable] = equation
+            if layout == PARTIAL and variable in self.early:
                 self.exchanges.append(exchange("sum", variable, taker_of(equation)))
                 layout = WHOLE
             kept.append(layout)
@@ -210,11 +220,16 @@ class _Walk:
     def _take_whole(self, atom: Any, now: Layout, taker: Taker) -> None:
         if atom in self.places:
             self.whole.setdefault(self.places[atom], taker)
-        elif now == PARTIAL:
-            self.combined.add(atom)
+        elif now == PARTIAL or self._is_copy(atom):
+            self.early.add(atom)
         elif atom not in self.gathered:
             self.gathered.add(atom)
             self.exchanges.append(exchange("gather", atom, taker))
+
+    def _is_copy(self, atom: Any) -> bool:
+        """Whether it is made of something no larger, only by moving and copying."""
+        maker = self.makers[atom]
+        return maker.primitive.name in _COPIES and maker.invars[0].aval.size <= atom.aval.size
 
     def _layout(self, atom: Any) -> Layout:
         return WHOLE if jaxprs.is_literal(atom) else self.held[atom]

@@ -136,16 +136,15 @@ def fourier(case: Case) -> Way | None:
 
 def concatenate(case: Case) -> Way | None:
     """Along the parts, each replica joins its own: those of the first, then those of the second."""
-    layout, at = largest_split(case), case.params["dimension"]
-    if layout is None:
-        return None
-    if layout.dim != at:
-        return same_for_all(case, layout)
-    inner = {
-        case.shape(i)[at] // (s.outer * case.parts) if (s := case.split(i)) else 0 for i in range(len(case.layouts))
-    }
+    at = case.params["dimension"]
     splits = [case.split(i) for i in range(len(case.layouts))]
-    if len(inner) > 1 or any(s is None or s.dim != at for s in splits):
+    across = [i for i, split in enumerate(splits) if split and split.dim != at]
+    if across:
+        layout = splits[max(across, key=case.bytes)]
+        assert layout
+        return same_for_all(case, layout)
+    inner = {case.shape(i)[at] // (s.outer * case.parts) if s else 0 for i, s in enumerate(splits)}
+    if len(inner) > 1 or None in splits:
         return None
     return Way(case.layouts, (Split(at, sum(s.outer for s in splits if s)),))
 
