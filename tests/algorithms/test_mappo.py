@@ -80,9 +80,8 @@ def test_learning_and_acting_split_along_agents_are_the_same(shared: bool) -> No
     def both(learner: Learner, seen: Any, flags: Any, log_prob: Any, observation: Any, alive: Any, keys: Any) -> Any:
         steps = trajectory._replace(**seen, **flags)
         policy = learner.params["policy"]
-        return algorithm.learn(env, learner, steps, log_prob, keys), algorithm.act(
-            env, policy, observation, alive, keys
-        )
+        learned = algorithm.learn(env, learner, steps, log_prob, keys)
+        return learned, algorithm.act(env, policy, observation, alive, keys, state.agent)
 
     per_agent = {name: x for name, x in trajectory._asdict().items() if x.ndim > 2}
     per_team = {name: x for name, x in trajectory._asdict().items() if x.ndim == 2}

@@ -14,6 +14,7 @@ import pytest
 import fragmenta
 from fragmenta import Algorithm, Cluster, Environment, Fragment, stage
 from fragmenta.rl import keys_by_index
+from fragmenta.stage import per_environment
 from fragmenta.worker.execute import DeadlineError
 
 
@@ -36,6 +37,7 @@ class Fragile(Algorithm):
 
     @stage
     def act(self, weights: jax.Array, count: jax.Array) -> jax.Array:
+        @per_environment
         def read_sensor(count: np.ndarray) -> np.ndarray:
             if count[0] == 3:
                 if self.misbehave == "raise":

@@ -15,6 +15,7 @@ from fragmenta.graph import (
     Instruction,
     Interface,
     Loop,
+    Node,
     Operator,
     Plan,
     Program,
@@ -161,7 +162,8 @@ class _Cutter:
                     if self._runs(node, name):
                         twin = its_view.nodes[node.id]
                         assert isinstance(twin, (Glue, Call))
-                        programs[name].append(Run(twin))
+                        inputs = [("inputs", i) for i in range(len(node.inputs))]
+                        programs[name] += [*self._conversions(its_view, node, inputs), Run(twin)]
             for value in node.outputs:
                 self._exchange(value, programs, times)
         return programs
@@ -189,8 +191,8 @@ class _Cutter:
                 body = [*bodies[name], *self._conversions(its_view, loop, [("results", i) for i in carries])]
                 programs[name].append(Repeat(twin, tuple(body), carries, sequences, stacked))
 
-    def _conversions(self, its_view: View, loop: Loop, places: list[tuple[str, int]]) -> list[Run]:
-        found = (its_view.conversions.get((loop.id, which, i)) for which, i in places)
+    def _conversions(self, its_view: View, node: Node, places: list[tuple[str, int]]) -> list[Run]:
+        found = (its_view.conversions.get((node.id, which, i)) for which, i in places)
         return [Run(node) for node in found if node]
 
     def _exchange(self, value: Value, programs: dict[str, list[Instruction]], times: int) -> None:

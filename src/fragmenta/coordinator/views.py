@@ -17,7 +17,7 @@ from fragmenta.graph.exchange import Exchange
 from fragmenta.graph.layout import PARTIAL, WHOLE, Layout, Split, divides, local_shape
 
 Place = tuple[int, str, int]
-"""A loop (or -1 for the iteration), one of `constants`, `carries`, `sequences` and `results`, and a position in it."""
+"""A node (-1 is the iteration), one of its `constants`, `carries`, `sequences`, `inputs` or `results`, a position."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -223,24 +223,33 @@ class _Walk:
         return found
 
     def _host(self, node: Call) -> None:
-        """A stage on the host: replicas do their environments' part of it, or one program hands it the whole."""
-        first, parts, own = Split(0), self.partitioner.parts, self.placement.fragment_of(node) == self.fragment.name
+        """A stage on the host: replicas do their environments' part of it, or all of it on what they gather."""
+        parts, own = self.partitioner.parts, self.placement.fragment_of(node) == self.fragment.name
         on_parts = node.per_environment and self.fragment.axis == "envs"
-        wanted = [first if on_parts and divides(v.shape, first, parts) else WHOLE for v in node.outputs]
+
+        def wanted(value: Value) -> Layout:
+            return Split(0) if on_parts and divides(value.shape, Split(0), parts) else WHOLE
+
+        results = [wanted(v) for v in node.outputs]
         if not own:
-            wanted = [self._arriving(v, layout) for v, layout in zip(node.outputs, wanted, strict=True)]
-        apart = own and not (self.together and not self.placement.apart)
-        wrong = [v for v in node.inputs if self.layouts[v.id] != (first if on_parts else WHOLE)]
-        if own and not apart:
-            wrong = [v for v in wrong if not (isinstance(s := self.layouts[v.id], Split) and s.outer == 1)]
-        if own and wrong and not (on_parts and all(self.layouts[v.id] == WHOLE for v in wrong)):
-            line = jaxprs.source_line(node.origin.equation)
+            self._write(node.outputs, [self._arriving(v, s) for v, s in zip(node.outputs, results, strict=True)])
+            return
+        # One program over all replicas has the whole of every value at hand, if it is of one piece.
+        as_one = self.together and not self.placement.apart
+        held = [self.layouts[v.id] for v in node.inputs]
+        taken = [
+            s if as_one and isinstance(s, Split) and s.outer == 1 else wanted(v)
+            for v, s in zip(node.inputs, held, strict=True)
+        ]
+        if node.has_effects and self.placement.apart and any(meets(a, b) for a, b in zip(held, taken, strict=True)):
             raise ConfigError(
-                f"stage '{node.stage}' ({line}) runs on the host and takes {wrong[0]} of all environments, but each "
-                f"replica of fragment '{self.fragment.name}' has its own: place it in a fragment with one replica"
+                f"stage '{node.stage}' ({jaxprs.source_line(node.origin.equation)}) has effects on the host and takes what "
+                f"the replicas of fragment '{self.fragment.name}' hold in parts, so that each would do it for all: place it "
+                f"in a fragment with one replica"
             )
-        self._write(node.outputs, wanted)
-        inputs, outputs = (tuple(self._local(v) for v in values) for values in (node.inputs, node.outputs))
+        inputs = self._converted(node.id, "inputs", node.inputs, taken)
+        self._write(node.outputs, results)
+        outputs = tuple(self._local(v) for v in node.outputs)
         self.nodes[node.id] = dataclasses.replace(node, inputs=inputs, outputs=outputs)
 
     def _loop(self, node: Loop) -> None:

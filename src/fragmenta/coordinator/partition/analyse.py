@@ -58,10 +58,10 @@ class Partitioner:
         known = tuple(known) or (None,) * len(layouts)
         key = id(closed), tuple(layouts), tuple(_name(k) for k in known)
         if key not in self._found:
-            early: set[Any] = set()
+            early: dict[Any, Taker] = {}
             while True:
                 walk = _Walk(self, closed, layouts, known, early)
-                if walk.early == early:
+                if walk.early.keys() == early.keys():
                     break
                 early = walk.early
             self._found[key] = closed, walk.block()  # the jaxpr is kept, so that its id stays its own
@@ -145,9 +145,9 @@ class _Walk:
         closed: Any,
         layouts: Sequence[Layout],
         known: Sequence[Known],
-        early: set[Any],
+        early: dict[Any, Taker],
     ) -> None:
-        self.partitioner, self.early = partitioner, set(early)
+        self.partitioner, self.early = partitioner, dict(early)
         self.jaxpr, self.constants = jaxprs.open_jaxpr(closed)
         self.inputs = tuple(layouts)
         self.held: dict[Any, Layout] = dict(zip(self.jaxpr.invars, layouts, strict=True))
@@ -199,7 +199,8 @@ class _Walk:
         for i, (atom, now, wanted) in enumerate(zip(atoms, layouts, step.inputs, strict=True)):
             self.uses_index |= now != wanted and wanted != WHOLE
             if meets(now, wanted) or (i in step.whole and now != WHOLE):
-                self._take_whole(atom, now, step.whole.get(i) or taker_of(equation))
+                for_others = self.early[equation.outvars[0]] if copies else taker_of(equation)
+                self._take_whole(atom, now, step.whole.get(i) or for_others)
         kept = []
         for variable, layout in zip(equation.outvars, step.outputs, strict=True):
             self.makers[variable] = equation
@@ -221,7 +222,7 @@ class _Walk:
         if atom in self.places:
             self.whole.setdefault(self.places[atom], taker)
         elif now == PARTIAL or self._is_copy(atom):
-            self.early.add(atom)
+            self.early.setdefault(atom, taker)
         elif atom not in self.gathered:
             self.gathered.add(atom)
             self.exchanges.append(exchange("gather", atom, taker))
