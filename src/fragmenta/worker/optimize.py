@@ -4,8 +4,6 @@ Everything between two communications or host stages becomes one segment. A loop
 them runs its steps in Python, with slices taken and outputs stacked inside its segments, or on the host what is there.
 """
 
-import dataclasses
-import functools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -13,21 +11,19 @@ import jax
 import jax.numpy as jnp
 
 from fragmenta.coordinator.jaxprs import blank
-from fragmenta.coordinator.partition.parts import Replica, folded_shape, joined, part, parts_of
-from fragmenta.graph import Call, Instruction, Interface, Operator, Program, Recv, Repeat, Run, Send, Value
-from fragmenta.graph.layout import Layout, Split, local_shape
+from fragmenta.coordinator.partition.parts import Replica
+from fragmenta.graph import Call, Instruction, Interface, Program, Recv, Repeat, Run, Send, Value
 from fragmenta.worker.ahead import draw_ahead
+from fragmenta.worker.crossings import Crossings
 from fragmenta.worker.steps import (
     REPLICA,
     Host,
     Item,
     Key,
     Operation,
-    Put,
     Rounds,
     Schedule,
     Segment,
-    Take,
     join_operations,
     writes,
 )
@@ -53,9 +49,10 @@ class _Builder:
     """Flattens instructions into operations and exchanges, with loop constants renamed to what they stand for."""
 
     def __init__(self, program: Program, replicas: dict[str, int], unroll: int) -> None:
-        self.program, self.replicas, self.unroll = program, replicas, unroll
+        self.program, self.unroll = program, unroll
         self.shapes: dict[Key, Value] = {value.id: value for value in program.graph.state_inputs}
         self.shapes[REPLICA] = Value(-1, (), jnp.dtype(jnp.int32))
+        self.crossings = Crossings(program, replicas, self.shapes)
 
     def items(self, instructions: Iterable[Instruction], alias: dict[int, Key]) -> list[Item]:
         found: list[Item] = []
@@ -63,9 +60,9 @@ class _Builder:
             if isinstance(instruction, Run):
                 found.append(self._run(instruction, alias))
             elif isinstance(instruction, Send):
-                found += self._send(instruction.interface, alias)
+                found += self.crossings.send(instruction.interface, alias)
             elif isinstance(instruction, Recv):
-                found += self._recv(instruction.interface)
+                found += self.crossings.recv(instruction.interface)
             elif not instruction.loop.length:
                 found.append(self._no_rounds(instruction, alias))
             elif _interrupted(instruction.body):
@@ -92,57 +89,6 @@ class _Builder:
             return function(replica, *arrays[numbered:])
 
         return Operation((REPLICA,) * numbered + inputs, outputs, apply, label, effects, bool(node.share.exchanges))
-
-    def _send(self, interface: Interface, alias: dict[int, Key]) -> list[Item]:
-        key = alias.get(interface.value.id, interface.value.id)
-        count, wanted = self.replicas[interface.consumer], interface.wanted
-        cuts = interface.operator == Operator.SCATTER or (
-            interface.operator == Operator.ALL_TO_ALL and not _same_dimension(interface)
-        )
-        split = functools.partial(parts_of, split=wanted, parts=count) if cuts and isinstance(wanted, Split) else None
-        if self.program.together and self.program.replicas == 1:  # a segment sees one replica's part only
-            held = self.program.layout(interface.value)
-            whole = functools.partial(_unfolded, shape=interface.value.shape) if _is_folded(held) else None
-            return [Put(interface, (key,), _then(whole, split))]
-        if split is None:
-            return [Put(interface, (key,))]
-        parts: tuple[Key, ...] = tuple((interface.value.id, i) for i in range(count))
-        self._remember_parts(parts, self._local(interface.value), wanted, count)
-        return [Operation((key,), parts, split), Put(interface, parts)]
-
-    def _recv(self, interface: Interface) -> list[Item]:
-        value, held, wanted = self._local(interface.value), interface.held, interface.wanted
-        self._remember((value,))
-        joins = Operator.GATHER, Operator.ALL_TO_ALL, Operator.REDUCE
-        one_program = self.program.together and self.program.replicas == 1
-        mine = self.program.layout(interface.value)
-        fold = None
-        if isinstance(mine, Split) and mine.outer > 1 and one_program:
-            fold = functools.partial(_folded, split=mine)
-        if interface.operator not in joins or interface.delivery.kind == "any":
-            return [Take(interface, (value.id,), fold and (lambda x: [fold(x)]))]
-        count = self.replicas[interface.producer]
-
-        def join(*arrays: jax.Array) -> list[jax.Array]:
-            if interface.operator == Operator.REDUCE:
-                return [sum(arrays[1:], arrays[0])]
-            assert isinstance(held, Split)
-            whole = joined(arrays, held)
-            return [fold(whole) if fold else whole]
-
-        if one_program:
-            return [Take(interface, (value.id,), join)]
-        parts: tuple[Key, ...] = tuple((value.id, i) for i in range(count))
-        sent = interface.value if _same_dimension(interface) else value
-        self._remember_parts(parts, sent, held, count)
-        if interface.operator == Operator.ALL_TO_ALL and isinstance(wanted, Split) and _same_dimension(interface):
-            own = self.program.parts
-
-            def cut(index: jax.Array, *arrays: jax.Array) -> list[jax.Array]:
-                return [part(join(*arrays)[0], wanted, own, index)]
-
-            return [Take(interface, parts), Operation((REPLICA, *parts), (value.id,), cut)]
-        return [Take(interface, parts), Operation(parts, (value.id,), join)]
 
     def _rounds(self, repeat: Repeat, alias: dict[int, Key]) -> list[Item]:
         loop = repeat.loop
@@ -246,43 +192,8 @@ class _Builder:
         params = zip(loop.body.inputs, loop.constants, strict=False)
         return alias | {inner.id: alias.get(outer.id, outer.id) for inner, outer in params}
 
-    def _local(self, value: Value) -> Value:
-        """The same value as one replica of this fragment holds it."""
-        shape = local_shape(value.shape, self.program.layout(value), self.program.parts)
-        return dataclasses.replace(value, shape=shape)
-
     def _remember(self, values: Iterable[Value]) -> None:
         self.shapes.update({value.id: value for value in values})
-
-    def _remember_parts(self, parts: Sequence[Key], value: Value, layout: Layout, count: int) -> None:
-        shape = local_shape(value.shape, layout, count)
-        self.shapes.update({key: dataclasses.replace(value, shape=shape) for key in parts})
-
-
-def _same_dimension(interface: Interface) -> bool:
-    """Whether producer and consumer cut the same dimension, but not alike: then parts cross as they are."""
-    held, wanted = interface.held, interface.wanted
-    return isinstance(held, Split) and isinstance(wanted, Split) and held.dim == wanted.dim
-
-
-def _is_folded(layout: Layout) -> bool:
-    return isinstance(layout, Split) and layout.outer > 1
-
-
-def _unfolded(x: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """An array as replicas that run as one hold it, in the shape of the whole program; keys have a dimension more."""
-    return x.reshape(*shape, *x.shape[len(shape) + 1 :])
-
-
-def _folded(x: jax.Array, split: Split) -> jax.Array:
-    return x.reshape(folded_shape(x.shape, split)[0])
-
-
-def _then(first: Any, then: Any) -> Any:
-    """One function after the other, either of which may be missing; the first alone gives a list of one."""
-    if first is None or then is None:
-        return then if first is None else lambda x: [first(x)]
-    return lambda x: then(first(x))
 
 
 def _take_slice(sequence: jax.Array, index: jax.Array) -> list[jax.Array]:
