@@ -183,7 +183,7 @@ def blank(shape: tuple[int, ...], dtype: Any) -> jax.Array:
     """An array whose content does not matter."""
     if key_dtype(dtype):
         data = jax.eval_shape(jax.random.key_data, jax.ShapeDtypeStruct(shape, dtype))
-        return jax.random.wrap_key_data(jnp.zeros(data.shape, data.dtype))
+        return jax.random.wrap_key_data(jnp.zeros(data.shape, data.dtype), impl=key_generator(dtype))
     return jnp.zeros(shape, dtype)
 
 
@@ -211,6 +211,11 @@ def result_names(jaxpr: Any) -> tuple[str, ...]:
     inner = open_jaxpr(jaxpr)[0]
     paths = inner.debug_info.result_paths
     return tuple(path or "" for path in paths) if paths else ("",) * len(inner.outvars)
+
+
+def key_generator(dtype: Any) -> str:
+    """The name of the generator that keys of this type are for; JAX says it publicly of arrays only."""
+    return dtype._impl.name
 
 
 def key_dtype(dtype: Any) -> bool:

@@ -89,11 +89,16 @@ class Partitioner:
                 return kept
             layouts = tuple(WHOLE if layout == PARTIAL else layout for layout in case.layouts)
             case = Case(case.equation, layouts, case.known, case.columns, case.parts)
+        if not _divides_keys(case.equation):
+            return None
         rule = RULES.get(case.equation.primitive.name)
         way = rule(case) if rule and any(map(case.split, range(len(case.layouts)))) else None
         if way is None:
             return None
         fitting = zip((*way.inputs, *way.outputs), (*case.equation.invars, *case.equation.outvars), strict=True)
+        whole = zip(way.outputs, case.equation.outvars, strict=True)
+        if any(s == PARTIAL and v.aval.dtype == bool for s, v in whole):  # what is true for several is not their sum
+            return None
         return way if all(not isinstance(s, Split) or case.fits(a.aval.shape, s) for s, a in fitting) else None
 
     def _on_parts(self, case: Case, way: Way) -> Step:
@@ -237,6 +242,14 @@ class _Walk:
 
     def _known(self, atom: Any) -> Known:
         return known_constant(atom.val, atom.aval) if jaxprs.is_literal(atom) else self.known.get(atom)
+
+
+def _divides_keys(equation: Any) -> bool:
+    """Whether an equation draws for each key alone: JAX's other generators draw otherwise for several keys at once."""
+    if not equation.primitive.name.startswith("random_"):
+        return True
+    keys = [v.aval.dtype for v in (*equation.invars, *equation.outvars) if jaxprs.key_dtype(v.aval.dtype)]
+    return all(jaxprs.key_generator(dtype) == "threefry2x32" for dtype in keys)
 
 
 def _name(known: Known) -> Any:

@@ -96,4 +96,8 @@ class Block:
             results = step.run(replica, arguments, {i: read(equation.invars[i], WHOLE) for i in step.whole})
             for variable, value, now, after in zip(equation.outvars, results, step.outputs, kept, strict=True):
                 held[variable] = convert(value, now, after, replica), after
-        return [read(atom, layout) for atom, layout in zip(self.jaxpr.outvars, self.outputs, strict=True)]
+        found = [read(atom, layout) for atom, layout in zip(self.jaxpr.outvars, self.outputs, strict=True)]
+        numbers = map(is_literal, self.jaxpr.outvars)
+        return [
+            jnp.asarray(x, a.aval.dtype) if n else x for x, a, n in zip(found, self.jaxpr.outvars, numbers, strict=True)
+        ]

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
-from fragmenta.coordinator.jaxprs import key_dtype
+from fragmenta.coordinator.jaxprs import key_dtype, key_generator
 from fragmenta.coordinator.partition.parts import folded_shape
 from fragmenta.errors import ConfigError, unknown
 from fragmenta.graph.layout import PARTIAL, WHOLE, Layout, Split
@@ -129,7 +129,7 @@ def to_raw(array: Any) -> Any:
 
 def from_raw(array: Any, dtype: Any) -> Any:
     """The inverse of `to_raw`, given the type that the algorithm knows."""
-    return jax.random.wrap_key_data(array) if key_dtype(dtype) else array
+    return jax.random.wrap_key_data(array, impl=key_generator(dtype)) if key_dtype(dtype) else array
 
 
 def raw_function(segment: Segment, schedule: Schedule, where: Site) -> Callable[..., tuple[jax.Array, ...]]:
