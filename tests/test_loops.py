@@ -15,31 +15,31 @@ from processes import apart, run_apart
 POLICIES = ("fused", "single_learner_coarse", "single_learner_fine", "multi_learner", "central", "environments")
 ITERATIONS = 3
 SHORT: dict[str, tuple[str, ...]] = {
-    "ppo": ("fused", "single_learner_coarse"),
-    "ppo_nested": ("central", "multi_learner"),
-    "ppo_glue": ("single_learner_coarse", "single_learner_fine"),
-    "dqn": ("fused", "single_learner_coarse"),
+    "ppo": ("fused",),
+    "ppo_nested": ("central",),
+    "ppo_glue": ("single_learner_coarse",),
+    "dqn": ("fused",),
     "dqn_slices": ("single_learner_fine",),
-    "dqn_rings": ("central", "multi_learner"),
+    "dqn_rings": ("multi_learner",),
     "sac": ("multi_learner",),
-    "evolution": ("fused", "single_learner_coarse"),
+    "evolution": ("fused",),
     "random_search": ("single_learner_coarse",),
     "reinforce": ("fused",),
     "population": ("single_learner_coarse",),
-    "self_play": ("fused", "single_learner_fine"),
+    "self_play": ("single_learner_fine",),
     "dreamer": ("single_learner_coarse",),
     "evaluating": ("environments",),
-    "normalized": ("fused", "single_learner_coarse"),
-    "odd_state": ("multi_learner", "single_learner_fine"),
+    "normalized": ("single_learner_coarse",),
+    "odd_state": ("multi_learner",),
     "weak_state": ("fused",),
     "nested_loops": ("multi_learner",),
     "branching": ("single_learner_coarse",),
     "string_argument": ("fused",),
-    "statistics": ("fused", "environments"),
+    "statistics": ("environments",),
     "transforms": ("central",),
 }
 """What `make test` runs of each loop, with two replicas: every loop and every policy at least once."""
-SHORT_APART = (("ppo", "single_learner_coarse"), ("dqn_rings", "multi_learner"), ("self_play", "environments"))
+SHORT_APART = (("dqn_rings", "multi_learner"),)
 """And with processes, of which each takes seconds to start."""
 
 

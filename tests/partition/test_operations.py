@@ -22,9 +22,10 @@ TOGETHER = 16
 SERIES = 6
 """The many drawn cases of the full suite are in so many tests, which run side by side."""
 QUICK = [name for name, operation in OPERATIONS.items() if not operation.slow]
-PLACES = [((4, 3), 0), ((2, 4, 3), 1)]
+PLACES = [((2, 4, 3), 1)]
 """Shapes, and where the environments are."""
 MORE_PLACES = [
+    ((4, 3), 0),
     ((4,), 0),
     ((3, 4), 1),
     ((4, 4), 0),
@@ -154,7 +155,7 @@ drawing = settings(
 seeds = st.integers(0, 2**32 - 1)
 
 
-@settings(drawing, max_examples=60)
+@settings(drawing, max_examples=40)
 @given(seeds)
 def test_operations_in_nestings(seed: int) -> None:
     check_drawn(seed, QUICK)
