@@ -42,7 +42,7 @@ def project(placement: Placement, policy: str) -> Plan:
 
     Replicas of a fragment that have something to exchange run together.
     """
-    if any(not d.waits and d.kind != "every" for f in placement.fragments for d in f.delivery):
+    if any(d.kind != "every" for f in placement.fragments for d in f.delivery):
         return drifting_plan(placement, policy)
     together: set[str] = set()
     combined: dict[str, frozenset[int]] = {}

@@ -8,6 +8,7 @@ from typing import Any
 from fragmenta.coordinator import jaxprs
 from fragmenta.coordinator.partition.analyse import Partitioner
 from fragmenta.coordinator.partition.block import Block as Partitioned
+from fragmenta.coordinator.partition.control import kind_of
 from fragmenta.coordinator.partition.knowledge import Known, known_constant
 from fragmenta.coordinator.partition.parts import Replica, convert, meets
 from fragmenta.coordinator.place import Placement
@@ -37,7 +38,6 @@ class Walk:
         self.combined, self.sources, self.single, self.partitioner = set(combined), sources, single, partitioner
         self.layouts: dict[int, Layout] = {}
         self.known: dict[int, Known] = {}
-        self.values: dict[int, Value] = {}
         self.nodes: dict[int, Node] = {}
         self.conversions: dict[Place, Glue] = {}
         self.elsewhere: set[int] = set()
@@ -153,8 +153,7 @@ class Walk:
             self.taken_whole.add(value.id)
             if self.layouts[value.id] == PARTIAL and self.together:
                 self.combined.add(value.id)  # from the next pass on it is whole where it is made
-            kind = "sum" if self.layouts[value.id] == PARTIAL else "gather"
-            found.append(Exchange(kind, value.bytes, 1, *block.whole[i]))
+            found.append(Exchange(kind_of(self.layouts[value.id]), value.bytes, 1, *block.whole[i]))
         return found
 
     def _host(self, node: Call) -> None:
@@ -246,8 +245,7 @@ class Walk:
                     self.combined.add(value.id)
                 new = Value(next(self._new), local_shape(value.shape, layout, self.partitioner.parts), value.dtype)
                 self.layouts[new.id] = layout
-                kind = "sum" if now == PARTIAL else "gather"
-                exchanges = (Exchange(kind, value.bytes, 1, which, ""),) if meets(now, layout) else ()
+                exchanges = (Exchange(kind_of(now), value.bytes, 1, which, ""),) if meets(now, layout) else ()
                 share = Share(exchanges, numbered=layout != WHOLE)
                 node = Glue(new.id, "convert", (local,), (new,), _conversion(now, layout), share=share)
                 self.conversions[loop, which, i], local = node, new

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import jax
 
@@ -107,7 +107,7 @@ def conversions(case: Case, now: Sequence[Layout], after: Sequence[Layout], vari
     return [exchange(kind_of(a), v, taker) for a, b, v in triples if meets(a, b)]
 
 
-def kind_of(layout: Layout) -> str:
+def kind_of(layout: Layout) -> Literal["sum", "gather"]:
     """How replicas get a value whole that they hold so."""
     return "sum" if layout == PARTIAL else "gather"
 

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from fragmenta.coordinator.jaxprs import key_dtype
 from fragmenta.graph.layout import PARTIAL, WHOLE, Layout, Split
 
 
@@ -38,10 +39,8 @@ def meets(now: Layout, wanted: Layout) -> bool:
 
 def part(x: Any, split: Split, parts: int, index: Any) -> Any:
     """Of a whole array the part of replica `index`."""
-    if _is_key(x):
+    if key_dtype(x.dtype):
         return _wrapped(part(jax.random.key_data(x), split, parts, index), x)
-    if x.shape[split.dim] == split.outer * parts and split.outer == 1:
-        return jax.lax.dynamic_slice_in_dim(x, index, 1, split.dim)
     size = x.shape[split.dim] // (split.outer * parts)
     apart = _unfold(x, split)
     apart = jax.lax.dynamic_slice_in_dim(apart, index * size, size, split.dim + (split.outer > 1))
@@ -66,7 +65,7 @@ def joined(arrays: Sequence[Any], split: Split) -> Any:
 
 def gather(x: Any, split: Split, replica: Replica) -> Any:
     """The whole array from this replica's part and those of the others."""
-    if _is_key(x):
+    if key_dtype(x.dtype):
         return _wrapped(gather(jax.random.key_data(x), split, replica), x)
     if x.dtype == jnp.bool_:
         return gather(x.astype(jnp.uint8), split, replica).astype(jnp.bool_)
@@ -89,10 +88,6 @@ def _unfold(x: Any, split: Split) -> Any:
 def _fold(x: Any, split: Split) -> Any:
     d = split.dim
     return x if split.outer == 1 else x.reshape(*x.shape[:d], x.shape[d] * x.shape[d + 1], *x.shape[d + 2 :])
-
-
-def _is_key(x: Any) -> bool:
-    return jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
 
 
 def _wrapped(data: Any, like: Any) -> Any:

@@ -64,7 +64,7 @@ class Way:
     """How an equation is done: with inputs in these layouts, its results come in those.
 
     `params` replaces parameters of the equation; `run`, given the replica and its inputs, replaces the equation.
-    `combine` names an operation over the first dimension that makes one result of those of all replicas.
+    With `combine`, the same operation then makes one result of those of all replicas.
     """
 
     inputs: tuple[Layout, ...]
