@@ -11,7 +11,8 @@ from fragmenta.envs import EnvOptions, make
 from fragmenta.errors import ConfigError
 from fragmenta.graph import Graph, Plan
 from fragmenta.graph.price import prices
-from fragmenta.graph.show import byte_text, delivery_text
+from fragmenta.graph.show import delivery_text
+from fragmenta.graph.words import byte_text
 from fragmenta.policies import ALIASES, POLICIES, Cluster
 
 DEFAULT = ["ppo", "CartPole-v1"]

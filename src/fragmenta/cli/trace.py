@@ -9,8 +9,8 @@ from rich.table import Table
 
 from fragmenta.cli.arguments import read_options
 from fragmenta.errors import ConfigError
-from fragmenta.graph.show import byte_text
 from fragmenta.graph.timings import Timings, WorkerTime, bottleneck, ms_text
+from fragmenta.graph.words import byte_text
 from fragmenta.training.retrace import plan_of, retrace
 from fragmenta.training.runs import open_run
 

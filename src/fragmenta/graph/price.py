@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from fragmenta.graph.exchange import Exchange, Repeated
 from fragmenta.graph.ir import Call
 from fragmenta.graph.program import Plan, Program
+from fragmenta.graph.words import byte_text
 
 NOTICED = 0.03
 """From this share of a fragment's work on, a price is named before a run."""
@@ -48,7 +49,7 @@ class Price:
 
     def __str__(self) -> str:
         at = f" ({self.line})" if self.line else ""
-        parts = [f"gathers {_size(self.bytes)} per iteration for {self.operation}{at}"] if self.bytes else []
+        parts = [f"gathers {byte_text(self.bytes)} per iteration for {self.operation}{at}"] if self.bytes else []
         if not self.bytes:
             parts.append(f"every replica does all of {self.operation}{at}, {self.share:.0%} of its work")
         return f"{self.fragment}: {parts[0]}" + (f"; instead, {self.advice}" if self.advice else "")
@@ -108,11 +109,3 @@ def _grouped(items: Iterable[Exchange | Repeated]) -> list[tuple[tuple[str, str]
     for item in items:
         groups.setdefault((item.operation, item.line), []).append(item)
     return list(groups.items())
-
-
-def _size(count: float) -> str:
-    for unit in ("B", "KB", "MB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}"
-        count /= 1000
-    return f"{count:.1f} GB"

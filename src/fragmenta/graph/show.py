@@ -19,6 +19,7 @@ from fragmenta.graph.program import (
     group_exchanges,
 )
 from fragmenta.graph.timings import InterfaceTime, Timings, bottleneck, busiest, busy_share, ms_text, waiting
+from fragmenta.graph.words import byte_text
 
 INDENT = "  "
 
@@ -235,13 +236,3 @@ def _arrow_text(operator: Operator, interfaces: list[Interface], newline: str, t
 
 def _box(name: str) -> str:
     return name.replace("+", "_")
-
-
-def byte_text(count: float) -> str:
-    """`16.4 KB`."""
-    size = float(count)
-    for unit in ("B", "KB", "MB", "GB"):
-        if size < 1000 or unit == "GB":
-            return f"{size:.0f} {unit}" if unit == "B" or size >= 100 else f"{size:.1f} {unit}"
-        size /= 1000
-    raise AssertionError
