@@ -20,6 +20,10 @@ class Split:
     dim: int
     outer: int = 1
 
+    def __post_init__(self) -> None:
+        # Parameters of JAX's operations may be NumPy's integers, which `vmap` does not take for an axis.
+        object.__setattr__(self, "dim", int(self.dim))
+
     def moved(self, dim: int) -> "Split":
         """The same parts in another dimension."""
         return Split(dim, self.outer)

@@ -30,13 +30,13 @@ from fragmenta.coordinator.partition.way import Case, Way
 from fragmenta.graph.exchange import Exchange, Repeated, Work
 from fragmenta.graph.layout import PARTIAL, WHOLE, Layout, Split
 
-_CONTROL: dict[str, Callable[["Partitioner", Case], Step | None]] = {
+CONTROL: dict[str, Callable[["Partitioner", Case], Step | None]] = {
     "scan": loops.scan,
     "while": loops.while_loop,
     "cond": control.cond,
     "custom_linear_solve": control.linear_solve,
 }
-
+"""What has jaxprs of its own that are walked, each by a rule that knows how often it runs them."""
 
 _COPIES = {"broadcast_in_dim", "transpose", "reshape", "squeeze", "expand_dims", "tile", "convert_element_type"}
 """What makes a value of another one's entries, or several of each."""
@@ -77,8 +77,8 @@ class Partitioner:
             return self.whole(case)
         if called is not None:
             return control.call(self, case, called)
-        if name in _CONTROL:
-            return _CONTROL[name](self, case) or self.whole(case)
+        if name in CONTROL:
+            return CONTROL[name](self, case) or self.whole(case)
         way = self._way(case)
         return self._on_parts(case, way) if way else self.whole(case)
 
