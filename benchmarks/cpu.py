@@ -41,7 +41,7 @@ class Ours:
     """A run that goes on for a while whenever it is asked."""
 
     def __init__(self, num_envs: int, policy: str = "fused", merge: bool = True, budget: int = 10_000) -> None:
-        self.algorithm = fragmenta.PPO(num_envs=num_envs, total_steps=num_envs * 128 * budget)
+        self.algorithm = fragmenta.PPO(num_envs=num_envs, minibatches=4, total_steps=num_envs * 128 * budget)
         env = fragmenta.make("CartPole-v1")
         plan = fragmenta.project(fragmenta.trace(self.algorithm, env), policy, fragmenta.Cluster(("cpu:0",)), merge)
         state = jax.tree.leaves(jax.jit(lambda key: self.algorithm.init(env, key))(jax.random.key(0)))

@@ -25,7 +25,9 @@ def steps_per_second(num_envs: int, compute: str, kernel_rows: int) -> tuple[flo
     nn.KERNEL_ROWS = kernel_rows
     jax.clear_caches()
     iterations = ITERATIONS * (WINDOWS + 1)
-    algorithm = fragmenta.PPO(num_envs=num_envs, compute=compute, total_steps=num_envs * 128 * iterations)
+    algorithm = fragmenta.PPO(
+        num_envs=num_envs, minibatches=4, compute=compute, total_steps=num_envs * 128 * iterations
+    )
     env = fragmenta.make("CartPole-v1")
     # As many iterations per window as a launch has at most: once launches have grown, a window holds whole ones.
     plan = fragmenta.project(fragmenta.trace(algorithm, env), "fused", local_cluster())

@@ -22,7 +22,7 @@ POLICIES = {"fused": 1, "single_learner_coarse": 2}
 
 
 def engine_of(policy: str, replicas: int, num_envs: int, iterations: int) -> tuple[LocalEngine, int]:
-    algorithm = fragmenta.PPO(num_envs=num_envs, total_steps=num_envs * 128 * iterations)
+    algorithm = fragmenta.PPO(num_envs=num_envs, minibatches=4, total_steps=num_envs * 128 * iterations)
     env = fragmenta.make("CartPole-v1")
     plan = fragmenta.project(fragmenta.trace(algorithm, env), policy, local_cluster(replicas), merge=False)
     state = jax.tree.leaves(jax.jit(lambda key: algorithm.init(env, key))(jax.random.key(0)))

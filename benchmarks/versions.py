@@ -40,7 +40,7 @@ def child(policy: str, devices: int, replicas: int, num_envs: int, compute: str,
     from fragmenta.engines import LocalEngine
 
     kind = jax.devices()[0].platform
-    algorithm = fragmenta.PPO(num_envs=num_envs, compute=compute, total_steps=10**9)
+    algorithm = fragmenta.PPO(num_envs=num_envs, minibatches=4, compute=compute, total_steps=10**9)
     env = fragmenta.make("CartPole-v1")
     cluster = fragmenta.Cluster(tuple(f"{kind}:{i}" for i in range(devices)), replicas)
     plan = fragmenta.project(fragmenta.trace(algorithm, env), policy, cluster, merge=False)

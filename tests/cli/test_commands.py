@@ -51,7 +51,7 @@ def mistake(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (["train", "mappo", "CartPole-v1"], "not a team"),
         (["train", "ppo", "ProbeTeam"], "trains one agent, but ProbeTeam has 4: use mappo"),
         ([*QUICK, "--replicas", "0"], "replicas is 0: it must be at least 1"),
-        ([*QUICK, "--horizon", "30"], "horizon 30 does not divide into 4 minibatches"),
+        ([*QUICK, "--horizon", "30"], "horizon 30 does not divide into 8 minibatches"),
         ([*QUICK, "--num-envs", "0"], "num_envs is 0"),
         ([*QUICK, "--num-envs", "many"], "invalid literal for int() with base 10: 'many'"),
         ([*QUICK, "--hoziron", "8"], "unknown flag '--hoziron': did you mean --horizon?"),
@@ -133,7 +133,7 @@ def test_graph_policies_doctor_and_help(capsys: pytest.CaptureFixture[str]) -> N
     listed = capsys.readouterr().out
     assert all(f"\n{name}" in listed for name in POLICIES)
     assert "learner -> actor: Broadcast: 36.9 KB" in listed
-    assert "among learner: AllReduce, x16: 1.2 MB" in listed
+    assert "among learner: AllReduce, x32: 2.3 MB" in listed
     assert main(["policies", "impala", "CartPole-v1", "--replicas", "4", "--horizon", "8", "--num-envs", "64"]) == 0
     listed = capsys.readouterr().out
     assert "IMPALA on CartPole-v1, 64 environments" in listed

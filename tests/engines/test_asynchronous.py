@@ -134,7 +134,7 @@ def learner_behind(stages: tuple[str, ...], cluster: Cluster) -> list[Fragment]:
 )
 def test_another_engine_goes_on_with_what_was_on_its_way(policy: Any, done: int) -> None:
     """Whole values, parts that are gathered and sums that are reduced."""
-    algorithm, env = PPO(num_envs=4, horizon=4, hidden=(8,), normalize_rewards=True), make("CartPole-v1")
+    algorithm, env = PPO(num_envs=4, horizon=4, minibatches=4, hidden=(8,), normalize_rewards=True), make("CartPole-v1")
     plan = planned(algorithm, env, policy, dataclasses.replace(cpu_cluster(3, 2), lag=1), merge=False)
     state: list[Any] = jax.tree.leaves(initial_state(algorithm, env))
     with LocalEngine(plan) as engine:

@@ -42,7 +42,7 @@ class PPO(ActorCritic):
 
     epochs: int = 4
     """Passes over each iteration's steps."""
-    minibatches: int = 4
+    minibatches: int = 8
     """Minibatches per pass; each holds a slice of every environment's steps."""
     anneal: bool = True
     """Let the learning rate fall linearly to zero over the run."""

@@ -40,6 +40,8 @@ class RecurrentPPO(PPO):
     that acting had there.
     """
 
+    minibatches: int = 4
+    """Minibatches per pass, and chunks of every environment's steps: more would be shorter ones to remember in."""
     memory: int = 64
     """Units of the memory."""
 
