@@ -16,8 +16,8 @@ import jax
 import fragmenta
 from fragmenta.coordinator.plan import project
 from fragmenta.engines import LocalEngine
-from fragmenta.training.episodes import RecentEpisodes
-from fragmenta.training.hardware import keep_compiled_programs, local_cluster
+from fragmenta.engines.hardware import keep_compiled_programs, local_cluster
+from fragmenta.runs.episodes import RecentEpisodes
 
 
 def algorithm(num_envs: int, total_steps: int) -> fragmenta.PPO:

@@ -4,7 +4,7 @@ import argparse
 
 import fragmenta
 from fragmenta.engines import EngineOptions
-from fragmenta.training.hardware import engine_cluster
+from fragmenta.engines.hardware import engine_cluster
 from sides import BATCH, HORIZON, MINIBATCHES, NUM_ENVS, answer, steady_rate
 
 CALIBRATION = 6  # iterations that show how many fit into the time, and fill the cache of compiled programs

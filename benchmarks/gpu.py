@@ -14,8 +14,8 @@ import jax
 import fragmenta
 from fragmenta import nn
 from fragmenta.engines import LocalEngine
-from fragmenta.training.episodes import RecentEpisodes
-from fragmenta.training.hardware import local_cluster
+from fragmenta.engines.hardware import local_cluster
+from fragmenta.runs.episodes import RecentEpisodes
 
 WINDOWS, ITERATIONS = 3, 64
 LAYER_BY_LAYER = 10**12

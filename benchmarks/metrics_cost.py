@@ -15,7 +15,7 @@ from typing import Any
 import jax
 
 import fragmenta
-from fragmenta.training.sinks import SINKS
+from fragmenta.runs.sinks import SINKS
 
 SETUPS: dict[str, dict[str, Any]] = {
     "fused": {"policy": "fused"},

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import psutil
 
 import fragmenta
-from fragmenta.training.hardware import local_cluster, use_cpu_devices
+from fragmenta.engines.hardware import local_cluster, use_cpu_devices
 from fragmenta.training.stopping import StoppedError
 
 WARM_UP = 0.1

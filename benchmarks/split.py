@@ -15,7 +15,7 @@ import jax
 
 import fragmenta
 from fragmenta.engines import LocalEngine
-from fragmenta.training.hardware import local_cluster
+from fragmenta.engines.hardware import local_cluster
 
 WINDOWS, ITERATIONS = 3, 64
 POLICIES = {"fused": 1, "single_learner_coarse": 2}

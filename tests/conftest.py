@@ -7,7 +7,7 @@ os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_p
 
 import pytest
 
-from fragmenta.training.hardware import keep_compiled_programs
+from fragmenta.engines.hardware import keep_compiled_programs
 
 keep_compiled_programs()
 

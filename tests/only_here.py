@@ -4,6 +4,6 @@ import sys
 
 from fragmenta.policies import POLICIES
 
-if getattr(sys.modules["__main__"].__spec__, "name", "") == "fragmenta_host.child":
+if getattr(sys.modules["__main__"].__spec__, "name", "") == "fragmenta_launch.child":
     raise ImportError("there is no such module on this machine")
 policy = POLICIES["single_learner_coarse"]

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from fragmenta import Box, Dict, Discrete, Environment, MultiDiscrete
-from fragmenta_host.spaces import Space
+from fragmenta_core.spaces import Space
 
 
 @dataclasses.dataclass(frozen=True)

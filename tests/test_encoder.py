@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from fragmenta import Box, ConfigError, Dict, Discrete, MultiDiscrete
-from fragmenta.convolution import convolve
-from fragmenta.encoder import FEATURES, Encoder, check_observations, convolutions_for, has_pictures
+from fragmenta.nn.convolution import convolve
+from fragmenta.nn.encoder import FEATURES, Encoder, check_observations, convolutions_for, has_pictures
 
 
 def rows(space, observation):

@@ -7,7 +7,7 @@ import pytest
 
 import fragmenta
 from fragmenta import PPO, Box, ConfigError, Dict, Transition, make
-from fragmenta.normalize import Moments, add_observations, no_moments, running_returns, standardized
+from fragmenta.rl.normalize import Moments, add_observations, no_moments, running_returns, standardized
 from helpers import cpu_cluster, initial_state
 from replicas import on_replicas
 

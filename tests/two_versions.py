@@ -12,7 +12,7 @@ import numpy as np
 from fragmenta import Algorithm, Environment, stage
 from fragmenta.rl import keys_by_index
 
-IS_CHILD = getattr(sys.modules["__main__"].__spec__, "name", "") == "fragmenta_host.child"
+IS_CHILD = getattr(sys.modules["__main__"].__spec__, "name", "") == "fragmenta_launch.child"
 TABLE = np.array([0.0, 1.0, 2.0 if IS_CHILD else 3.0], np.float32)
 State = dict[str, jax.Array]
 

@@ -1,10 +1,8 @@
 """Distributed reinforcement learning with dataflow fragments: write an algorithm once, decide where it runs later."""
 
-__version__ = "0.1.0"
-
 from fragmenta.algorithms import A2C, IMPALA, MAPPO, PPO, ActorCritic, Algorithm, Axis, RecurrentPPO
+from fragmenta.checks.verify import Verification, verify
 from fragmenta.coordinator.plan import project
-from fragmenta.coordinator.trace import trace as _trace
 from fragmenta.engines import EngineOptions
 from fragmenta.envs import (
     Box,
@@ -20,15 +18,16 @@ from fragmenta.envs import (
     make,
 )
 from fragmenta.errors import ConfigError
+from fragmenta.evaluation.periodic import EvaluationOptions
 from fragmenta.graph import Delivery, Fragment, Graph, Plan
 from fragmenta.policies import Cluster
+from fragmenta.runs.opening import Run, open_run
+from fragmenta.runs.saving import SaveOptions
 from fragmenta.stage import stage
+from fragmenta.tracing.trace import trace as _trace
 from fragmenta.training.loop import Result
-from fragmenta.training.periodic import EvaluationOptions
-from fragmenta.training.runs import Run, open_run
-from fragmenta.training.saving import SaveOptions
 from fragmenta.training.train import resume, train
-from fragmenta.training.verify import Verification, verify
+from fragmenta.version import __version__ as __version__
 
 
 def trace(algorithm: Algorithm, env: str | Environment) -> Graph:

@@ -17,8 +17,8 @@ from ale_py.vector_env import AtariVectorEnv
 from gymnasium.error import Error
 from gymnasium.vector import AutoresetMode
 
-from fragmenta_host.arrays import Arrays, Description
-from fragmenta_host.faults import UnusableError, unknown
+from fragmenta_core.arrays import Arrays, Description
+from fragmenta_core.faults import UnusableError, unknown
 from fragmenta_host.gymnasium_spaces import action_maker, action_space, convert
 
 FRAMES = {"frameskip": 4, "max_num_frames_per_episode": 108_000}

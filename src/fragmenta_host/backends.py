@@ -5,9 +5,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fragmenta_host.arrays import Arrays, Description
+from fragmenta_core.arrays import Arrays, Description
+from fragmenta_core.faults import Fault
 from fragmenta_host.catalogue import Spec, single_maker, vector_class
-from fragmenta_host.faults import Fault
 from fragmenta_host.group import Group
 from fragmenta_host.priority import step_aside
 

@@ -5,7 +5,7 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-from fragmenta_host.faults import UnusableError
+from fragmenta_core.faults import UnusableError
 from fragmenta_host.single import Single
 
 SINGLES = {"gymnasium": "gymnasium_envs:GymnasiumEnv", "pettingzoo": "pettingzoo_envs:PettingZooEnv"}

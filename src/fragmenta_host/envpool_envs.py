@@ -12,10 +12,10 @@ import envpool
 import numpy as np
 from gymnasium import spaces
 
-from fragmenta_host.arrays import Arrays, Description
-from fragmenta_host.faults import UnusableError, unknown
+from fragmenta_core.arrays import Arrays, Description
+from fragmenta_core.faults import UnusableError, unknown
+from fragmenta_core.spaces import leaves
 from fragmenta_host.gymnasium_spaces import action_maker, action_space, convert, flattener
-from fragmenta_host.spaces import leaves
 
 
 class EnvPool:

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from fragmenta_host.arrays import Arrays, Description
-from fragmenta_host.faults import Fault, WrongValueError, raised
+from fragmenta_core.arrays import Arrays, Description
+from fragmenta_core.faults import Fault, WrongValueError, raised
 from fragmenta_host.single import Outcome, Seen, Single
 
 Maker = Callable[[], Single]

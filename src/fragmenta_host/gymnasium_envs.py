@@ -6,8 +6,8 @@ from typing import Any
 
 import gymnasium
 
-from fragmenta_host.arrays import Description
-from fragmenta_host.faults import UnusableError, WrongValueError
+from fragmenta_core.arrays import Description
+from fragmenta_core.faults import UnusableError, WrongValueError
 from fragmenta_host.gymnasium_spaces import action_maker, action_space, convert, gatherer
 from fragmenta_host.single import Seen
 

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from fragmenta_host.faults import UnusableError
-from fragmenta_host.spaces import Box, Dict, Discrete, MultiDiscrete, Space
+from fragmenta_core.faults import UnusableError
+from fragmenta_core.spaces import Box, Dict, Discrete, MultiDiscrete, Space
 
 
 def convert(space: spaces.Space) -> Space:

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from pettingzoo import ParallelEnv
 
-from fragmenta_host.arrays import Description
-from fragmenta_host.faults import UnusableError
+from fragmenta_core.arrays import Description
+from fragmenta_core.faults import UnusableError
+from fragmenta_core.spaces import leaves
 from fragmenta_host.gymnasium_envs import built, load
 from fragmenta_host.gymnasium_spaces import action_maker, action_space, convert, flattener
 from fragmenta_host.single import Outcome, Seen
-from fragmenta_host.spaces import leaves
 
 MOVED = {"mpe": "mpe2"}
 """Families that have become packages of their own."""

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from fragmenta_host.arrays import MOST_PROCESSES, Description
+from fragmenta_core.arrays import MOST_PROCESSES, Description
+from fragmenta_core.faults import EnvironmentFaultError, Fault, UnusableError
 from fragmenta_host.backends import Backend, InProcess, RestartingBackend, Vectors
 from fragmenta_host.catalogue import Spec, vector_class
-from fragmenta_host.faults import EnvironmentFaultError, Fault, UnusableError
 from fragmenta_host.process import ENDING_SECONDS, GoneError, WorkerProcess
 from fragmenta_host.processes import Lane, Processes
 from fragmenta_host.stepped import Stepped, read, wrong_numbers, wrong_observations

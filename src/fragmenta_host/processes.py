@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from fragmenta_host.arrays import Arrays, Description, nameless_file, shared
+from fragmenta_core.arrays import Arrays, Description, nameless_file, shared
+from fragmenta_core.faults import Fault
 from fragmenta_host.catalogue import Spec
-from fragmenta_host.faults import Fault
 from fragmenta_host.group import within
 from fragmenta_host.messages import receive
 from fragmenta_host.process import ENDING_SECONDS, GoneError, WorkerProcess

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fragmenta_host.arrays import Description
+from fragmenta_core.arrays import Description
 
 Seen = tuple[Any, Any]
 """What an episode begins with: the observation, and what else there is to say."""

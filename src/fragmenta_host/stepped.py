@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fragmenta_host.arrays import Arrays, Description
-from fragmenta_host.faults import Fault
+from fragmenta_core.arrays import Arrays, Description
+from fragmenta_core.faults import Fault
 
 
 class Stepped(NamedTuple):

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from fragmenta_host.arrays import Description, shared
+from fragmenta_core.arrays import Description, shared
+from fragmenta_core.faults import Fault, UnusableError, raised
 from fragmenta_host.catalogue import Spec, single_maker
-from fragmenta_host.faults import Fault, UnusableError, raised
 from fragmenta_host.group import Group, step_seconds
 from fragmenta_host.messages import receive, send
 from fragmenta_host.priority import step_aside

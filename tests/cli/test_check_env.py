@@ -10,7 +10,7 @@ from fragmenta.cli.main import main
 
 def checked(capsys: pytest.CaptureFixture[str], monkeypatch: Any, *arguments: str) -> tuple[int, str]:
     monkeypatch.chdir(Path(__file__).parent.parent)
-    monkeypatch.setattr("fragmenta.training.conformance.STEPS", 40)
+    monkeypatch.setattr("fragmenta.checks.conformance.STEPS", 40)
     code = main(["check-env", *arguments])
     return code, capsys.readouterr().out
 

@@ -13,8 +13,7 @@ import pytest
 import fragmenta
 from fragmenta import ConfigError, Environment, Fragment
 from fragmenta.cli.main import main
-from fragmenta.coordinator import dispatch
-from fragmenta.engines import LocalEngine, Report
+from fragmenta.engines import LocalEngine, Report, dispatch
 from small_algorithm import Reinforce, State
 
 SMALL = Reinforce(num_envs=4)

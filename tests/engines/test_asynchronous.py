@@ -12,8 +12,8 @@ import fragmenta
 from asynchronous import ACTORS, Tardy, batches_per_second, cluster, start_and_stop
 from fragmenta import A2C, IMPALA, PPO, Cluster, ConfigError, Delivery, Fragment, make
 from fragmenta.algorithms.actor_critic import State
-from fragmenta.coordinator.in_flight import fits
 from fragmenta.engines import LocalEngine
+from fragmenta.engines.in_flight import fits
 from fragmenta.rl import split_each
 from helpers import assert_same, cpu_cluster, initial_state, planned, run_plan
 

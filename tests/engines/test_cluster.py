@@ -7,7 +7,7 @@ import pytest
 
 import fragmenta
 from fragmenta import PPO, Cluster, make
-from fragmenta.training.saving import SaveOptions
+from fragmenta.runs.saving import SaveOptions
 from fragmenta.training.stopping import StoppedError
 from helpers import StopAt, assert_same
 from processes import apart, run_apart

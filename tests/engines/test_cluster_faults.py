@@ -21,7 +21,7 @@ import fragmenta
 from fragmenta import IMPALA, PPO, Cluster, ConfigError, EnvOptions, make
 from fragmenta.engines import ENGINES, EngineOptions, Placed, Report, Setup
 from fragmenta.engines.errors import RemoteError
-from fragmenta_host.faults import EnvironmentFaultError
+from fragmenta_core.faults import EnvironmentFaultError
 from helpers import assert_same, initial_state, plain
 from processes import apart
 

@@ -17,9 +17,9 @@ from test_cluster_faults import ITERATIONS, SMALL, WATCHDOG, Run, started, undis
 
 import fragmenta
 from fragmenta import Cluster, EnvOptions, Fragment, Plan, make
-from fragmenta.coordinator.dispatch import links
 from fragmenta.engines import EngineOptions, Placed, Setup
 from fragmenta.engines.crew import Crew
+from fragmenta.engines.dispatch import links
 from fragmenta.engines.ends import Ends
 from fragmenta.worker.channels.exchange import Exchange
 from helpers import assert_same, cpu_cluster, planned

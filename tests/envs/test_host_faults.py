@@ -13,8 +13,8 @@ import psutil
 import pytest
 
 from fragmenta import PPO, EnvOptions, train
+from fragmenta_core.faults import EnvironmentFaultError
 from fragmenta_host.catalogue import Spec
-from fragmenta_host.faults import EnvironmentFaultError
 from fragmenta_host.pool import ClosedPoolError, Pool, PoolOptions
 from fragmenta_host.processes import Processes
 

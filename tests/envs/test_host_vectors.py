@@ -18,8 +18,8 @@ import fragmenta
 from fragmenta import PPO
 from fragmenta.envs import host
 from fragmenta.rl import keys_by_index
+from fragmenta_core.faults import UnusableError
 from fragmenta_host.catalogue import Spec
-from fragmenta_host.faults import UnusableError
 from fragmenta_host.pool import Pool, PoolOptions, Stepped
 from helpers import assert_same, cpu_cluster
 

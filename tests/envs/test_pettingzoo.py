@@ -14,8 +14,8 @@ from fragmenta import MAPPO, PPO, Cluster, ConfigError, make
 from fragmenta.envs import host
 from fragmenta.envs.host import HostEnvironment
 from fragmenta.rl import keys_by_index
+from fragmenta_core.faults import UnusableError
 from fragmenta_host.catalogue import Spec
-from fragmenta_host.faults import UnusableError
 from fragmenta_host.pettingzoo_envs import MOVED, PettingZooEnv
 from fragmenta_host.pool import PoolOptions
 from helpers import assert_same, cpu_cluster

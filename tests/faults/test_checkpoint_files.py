@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from fragmenta import ConfigError
-from fragmenta.training.checkpoints import Checkpoint, CheckpointFolder
+from fragmenta.runs.checkpoints import Checkpoint, CheckpointFolder
 
 KILLS = 1_000 if os.environ.get("CHAOS") else 6
 
@@ -84,7 +84,7 @@ sys.path[:0] = {paths!r}
 from pathlib import Path
 import orbax.checkpoint
 from test_checkpoint_files import checkpoint
-from fragmenta.training.checkpoints import CheckpointFolder
+from fragmenta.runs.checkpoints import CheckpointFolder
 for line in sys.stdin:
     first = int(line)
     child = os.fork()

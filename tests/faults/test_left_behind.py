@@ -14,7 +14,7 @@ import pytest
 import fragmenta
 from fragmenta import A2C, EnvOptions, EvaluationOptions, SaveOptions
 from fragmenta.training.stopping import StoppedError
-from fragmenta_host.faults import EnvironmentFaultError
+from fragmenta_core.faults import EnvironmentFaultError
 
 ALGORITHM = A2C(num_envs=4, horizon=8, hidden=(8,), total_steps=8 * 32)
 SHARED_MEMORY = Path("/dev/shm")

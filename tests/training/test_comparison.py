@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fragmenta.training.pictures.comparison import arrival, group_runs, remarks, target_return
-from fragmenta.training.pictures.comparison_picture import comparison_figure
-from fragmenta.training.pictures.intervals import estimate
-from fragmenta.training.pictures.run_files import read_run_files
+from fragmenta.pictures.comparison import arrival, group_runs, remarks, target_return
+from fragmenta.pictures.comparison_picture import comparison_figure
+from fragmenta.pictures.intervals import estimate
+from fragmenta.pictures.run_files import read_run_files
 from made_runs import made_run
 
 

@@ -15,10 +15,10 @@ from safetensors.numpy import load_file
 
 from fragmenta import A2C, MAPPO, PPO, Algorithm, EnvOptions, RecurrentPPO, Stack, make, open_run, train
 from fragmenta.envs import Environment
+from fragmenta.evaluation.export import export, exported_policy
 from fragmenta.rl import keys_by_index
-from fragmenta.training.export import export, exported_policy
-from fragmenta.training.run_directory import named_arrays
-from fragmenta_host.spaces import assemble, leaves
+from fragmenta.runs.run_directory import named_arrays
+from fragmenta_core.spaces import assemble, leaves
 
 SMALL: dict[str, Any] = {"num_envs": 4, "horizon": 8, "hidden": (8,), "total_steps": 32}
 

@@ -17,8 +17,8 @@ import fragmenta
 from fragmenta import PPO, ConfigError
 from fragmenta.cli.main import main
 from fragmenta.errors import StorageError
-from fragmenta.training.metrics import CAPACITY, MetricsLog
-from fragmenta.training.sinks import point
+from fragmenta.runs.metrics import CAPACITY, MetricsLog
+from fragmenta.runs.sinks import point
 from recording_sinks import install, wandb_calls
 
 QUICK = ["train", "ppo", "CartPole-v1", "--num-envs", "4", "--horizon", "8", "--hidden", "8", "--epochs", "1"]

@@ -12,10 +12,10 @@ from fragmenta import A2C, MAPPO, PPO, ConfigError, EnvOptions, RecurrentPPO, St
 from fragmenta.algorithms import Algorithm
 from fragmenta.envs import Environment
 from fragmenta.envs.render import picture_of
-from fragmenta.training.evaluation import evaluate
-from fragmenta.training.playing import Frame, play
-from fragmenta.training.recording import record
-from fragmenta_host.spaces import Box
+from fragmenta.evaluation.episodes import evaluate
+from fragmenta.evaluation.playing import Frame, play
+from fragmenta.evaluation.videos import record
+from fragmenta_core.spaces import Box
 
 SMALL: dict[str, Any] = {"num_envs": 4, "horizon": 8, "hidden": (8,)}
 

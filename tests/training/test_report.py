@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from fragmenta.training.pictures.charts import ticks
-from fragmenta.training.pictures.flowchart import draw_flowchart, read_flowchart
-from fragmenta.training.pictures.report import report_page
-from fragmenta.training.pictures.run_files import read_run_files
+from fragmenta.pictures.charts import ticks
+from fragmenta.pictures.flowchart import draw_flowchart, read_flowchart
+from fragmenta.pictures.report import report_page
+from fragmenta.pictures.run_files import read_run_files
 from made_runs import GRAPH, add_evaluations, made_run
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)

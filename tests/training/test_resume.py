@@ -13,7 +13,7 @@ import pytest
 
 import fragmenta
 from fragmenta import Cluster, SaveOptions
-from fragmenta.training.checkpoints import CheckpointFolder
+from fragmenta.runs.checkpoints import CheckpointFolder
 from fragmenta.training.stopping import NotFiniteError, StoppedError
 from helpers import StopAt
 

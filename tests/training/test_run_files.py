@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fragmenta import PPO, ConfigError, train
-from fragmenta.training.pictures.run_files import (
+from fragmenta.pictures.run_files import (
     highest_return,
     read_run_files,
     recent_returns,

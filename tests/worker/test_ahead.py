@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from fragmenta import PPO, EnvOptions, make
-from fragmenta.coordinator.flat import flatten
 from fragmenta.graph import Value
+from fragmenta.tracing.flat import flatten
 from fragmenta.worker import ahead
 from fragmenta.worker.ahead import draw_ahead
 from fragmenta.worker.optimize import optimize

@@ -10,10 +10,10 @@ import pytest
 from fragmenta import IMPALA, PPO, Plan, make
 from fragmenta.engines import LocalEngine
 from fragmenta.graph import Operator
-from fragmenta.graph.timings import Timings, bottleneck
-from fragmenta.training.timeline import to_perfetto
-from fragmenta.training.timings import measure
-from fragmenta.worker.timeline import Crossing, Iteration, Part, Recording, Span, Window
+from fragmenta.profiling.perfetto import to_perfetto
+from fragmenta.profiling.recorder import Crossing, Iteration, Part, Recording, Span, Window
+from fragmenta.profiling.timings import Timings, bottleneck
+from fragmenta.runs.timeline_files import measure
 from helpers import cpu_cluster, initial_state, planned
 from timelines import Timeline, read_timeline
 
@@ -171,7 +171,7 @@ def test_a_short_run_has_a_window_too(iterations: int, window: tuple[int, int]) 
 
 
 def test_memory_does_not_grow_with_the_run(monkeypatch: Any) -> None:
-    monkeypatch.setattr("fragmenta.worker.timeline.MOST_NOTES", 100)
+    monkeypatch.setattr("fragmenta.profiling.recorder.MOST_NOTES", 100)
     _, recordings = recorded(TINY, "single_learner_fine", 1)
     assert all(1 <= len(recording.iterations) < 5 for recording in recordings)
 

@@ -10,12 +10,20 @@ import jax.numpy as jnp
 import optax
 
 from fragmenta.algorithms.base import Algorithm
-from fragmenta.encoder import Encoder, check_observations, has_pictures
 from fragmenta.envs import Box, Dict, Discrete, Environment, MultiDiscrete, Space, Transition, World
 from fragmenta.errors import ConfigError
 from fragmenta.nn import MLP
-from fragmenta.normalize import LIMIT, Moments, Normalizer, add_observations, no_moments, running_returns, standardized
+from fragmenta.nn.encoder import Encoder, check_observations, has_pictures
 from fragmenta.rl import Categorical, MultiCategorical, Normal, fold_each, keys_by_index
+from fragmenta.rl.normalize import (
+    LIMIT,
+    Moments,
+    Normalizer,
+    add_observations,
+    no_moments,
+    running_returns,
+    standardized,
+)
 from fragmenta.stage import stage
 
 

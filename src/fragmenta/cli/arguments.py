@@ -11,12 +11,12 @@ from typing import Annotated, Any, TypeVar
 import tyro
 
 from fragmenta.algorithms import ALGORITHMS, Algorithm
+from fragmenta.algorithms.named import algorithm_class
 from fragmenta.engines import ENGINES, EngineOptions
+from fragmenta.engines.hardware import engine_cluster, use_cpu_devices
 from fragmenta.envs import ENVIRONMENTS
 from fragmenta.errors import ConfigError, unknown
 from fragmenta.policies import Cluster
-from fragmenta.training.hardware import engine_cluster, use_cpu_devices
-from fragmenta.training.named_algorithms import algorithm_class
 
 Options = TypeVar("Options")
 

@@ -2,10 +2,10 @@
 
 import dataclasses
 
+from fragmenta.checks.conformance import findings, hosts, rates
 from fragmenta.cli.arguments import read_options
 from fragmenta.envs import EnvOptions, make
 from fragmenta.errors import ConfigError
-from fragmenta.training.conformance import findings, hosts, rates
 
 
 @dataclasses.dataclass(frozen=True)

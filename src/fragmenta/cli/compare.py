@@ -10,10 +10,10 @@ from rich.text import Text
 
 from fragmenta.cli.arguments import read_flags
 from fragmenta.errors import ConfigError
-from fragmenta.training.pictures.comparison import Group, arrival, group_runs, remarks, target_return
-from fragmenta.training.pictures.comparison_picture import comparison_figure
-from fragmenta.training.pictures.run_files import read_run_files, recent_returns
-from fragmenta.training.pictures.style import save, short
+from fragmenta.pictures.comparison import Group, arrival, group_runs, remarks, target_return
+from fragmenta.pictures.comparison_picture import comparison_figure
+from fragmenta.pictures.run_files import read_run_files, recent_returns
+from fragmenta.pictures.style import save, short
 
 KINDS = (".png", ".svg", ".pdf")
 

@@ -8,8 +8,8 @@ from importlib.metadata import version
 import jax
 
 import fragmenta
+from fragmenta.engines.hardware import cache_folder, idle_gpu, keep_compiled_programs, setting
 from fragmenta.errors import ConfigError
-from fragmenta.training.hardware import cache_folder, idle_gpu, keep_compiled_programs, setting
 from fragmenta.worker.backends.xla import device_name
 
 

@@ -5,11 +5,11 @@ import json as json_format
 import time
 
 from fragmenta.cli.arguments import read_options
+from fragmenta.engines.hardware import keep_compiled_programs
 from fragmenta.errors import ConfigError
-from fragmenta.training.evaluation import Evaluation, evaluate
-from fragmenta.training.hardware import keep_compiled_programs
-from fragmenta.training.run_directory import sha256
-from fragmenta.training.runs import open_run
+from fragmenta.evaluation.episodes import Evaluation, evaluate
+from fragmenta.runs.opening import open_run
+from fragmenta.runs.run_directory import sha256
 
 
 @dataclasses.dataclass(frozen=True)

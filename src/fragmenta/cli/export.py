@@ -4,8 +4,8 @@ import dataclasses
 from pathlib import Path
 
 from fragmenta.cli.arguments import read_options
-from fragmenta.training.export import export
-from fragmenta.training.runs import open_run
+from fragmenta.evaluation.export import export
+from fragmenta.runs.opening import open_run
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,15 +10,15 @@ from typing import Literal
 
 from fragmenta.cli.arguments import ClusterOptions, PolicyName, read, read_options
 from fragmenta.coordinator.plan import project
-from fragmenta.coordinator.trace import trace
 from fragmenta.envs import EnvOptions, make
 from fragmenta.errors import ConfigError
 from fragmenta.graph import Plan
 from fragmenta.graph.show import show_plan, to_dot, to_mermaid
-from fragmenta.graph.timings import Timings
+from fragmenta.profiling.timings import Timings
+from fragmenta.runs.opening import open_run
+from fragmenta.runs.timeline_files import read_timings
+from fragmenta.tracing.trace import trace
 from fragmenta.training.retrace import plan_of
-from fragmenta.training.runs import open_run
-from fragmenta.training.timings import read_timings
 
 Format = Literal["text", "mermaid", "svg"]
 

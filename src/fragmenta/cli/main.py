@@ -6,7 +6,7 @@ import sys
 from fragmenta.engines.errors import RemoteError
 from fragmenta.errors import ConfigError, StorageError, unknown
 from fragmenta.training.stopping import NotFiniteError, StoppedError
-from fragmenta_host.faults import EnvironmentFaultError
+from fragmenta_core.faults import EnvironmentFaultError
 
 COMMANDS = {
     "train": "train an algorithm on an environment under a policy",

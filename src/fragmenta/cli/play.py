@@ -4,10 +4,10 @@ import dataclasses
 from pathlib import Path
 
 from fragmenta.cli.arguments import read_options
-from fragmenta.training.hardware import keep_compiled_programs
-from fragmenta.training.playing import play
-from fragmenta.training.recording import check_path, record
-from fragmenta.training.runs import open_run
+from fragmenta.engines.hardware import keep_compiled_programs
+from fragmenta.evaluation.playing import play
+from fragmenta.evaluation.videos import check_path, record
+from fragmenta.runs.opening import open_run
 
 
 @dataclasses.dataclass(frozen=True)

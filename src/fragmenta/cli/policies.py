@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from fragmenta.cli.arguments import read
 from fragmenta.coordinator.plan import project
-from fragmenta.coordinator.trace import trace
 from fragmenta.envs import EnvOptions, make
 from fragmenta.errors import ConfigError
 from fragmenta.graph import Graph, Plan
@@ -14,6 +13,7 @@ from fragmenta.graph.price import prices
 from fragmenta.graph.show import delivery_text
 from fragmenta.graph.words import byte_text
 from fragmenta.policies import ALIASES, POLICIES, Cluster
+from fragmenta.tracing.trace import trace
 
 DEFAULT = ["ppo", "CartPole-v1"]
 

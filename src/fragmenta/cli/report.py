@@ -6,8 +6,8 @@ from pathlib import Path
 
 from fragmenta.cli.arguments import read_options
 from fragmenta.errors import ConfigError
-from fragmenta.training.pictures.report import report_page
-from fragmenta.training.pictures.run_files import read_run_files
+from fragmenta.pictures.report import report_page
+from fragmenta.pictures.run_files import read_run_files
 
 NEXT = ("resume", "eval", "play", "trace")
 

@@ -8,8 +8,8 @@ from fragmenta.cli.arguments import ClusterOptions, PolicyName, read_options
 from fragmenta.cli.train import show
 from fragmenta.cli.view import PlainView, TerminalView
 from fragmenta.engines import EngineOptions
+from fragmenta.runs.run_directory import read_config
 from fragmenta.training.loop import Result
-from fragmenta.training.run_directory import read_config
 from fragmenta.training.train import resume
 
 

@@ -9,10 +9,10 @@ from rich.table import Table
 
 from fragmenta.cli.arguments import read_options
 from fragmenta.errors import ConfigError
-from fragmenta.graph.timings import Timings, WorkerTime, bottleneck, ms_text
 from fragmenta.graph.words import byte_text
+from fragmenta.profiling.timings import Timings, WorkerTime, bottleneck, ms_text
+from fragmenta.runs.opening import open_run
 from fragmenta.training.retrace import plan_of, retrace
-from fragmenta.training.runs import open_run
 
 
 @dataclasses.dataclass(frozen=True)

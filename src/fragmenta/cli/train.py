@@ -12,12 +12,12 @@ from fragmenta.cli.arguments import ClusterOptions, PolicyName, read
 from fragmenta.cli.trace import how_to_look
 from fragmenta.cli.view import PlainView, TerminalView
 from fragmenta.engines import EngineOptions
+from fragmenta.engines.hardware import idle_gpu
 from fragmenta.envs import EnvOptions
-from fragmenta.training.hardware import idle_gpu
+from fragmenta.evaluation.periodic import EvaluationOptions
+from fragmenta.runs.saving import SaveOptions
+from fragmenta.runs.sinks import parse_sinks
 from fragmenta.training.loop import Result
-from fragmenta.training.periodic import EvaluationOptions
-from fragmenta.training.saving import SaveOptions
-from fragmenta.training.sinks import parse_sinks
 from fragmenta.training.train import train
 
 

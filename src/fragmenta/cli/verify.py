@@ -2,10 +2,10 @@
 
 import dataclasses
 
+from fragmenta.checks.verify import Verification, comparisons, devices_for
 from fragmenta.cli.arguments import PolicyName, numbers_of, read
+from fragmenta.engines.hardware import ensure_cpu_devices
 from fragmenta.envs import EnvOptions
-from fragmenta.training.hardware import ensure_cpu_devices
-from fragmenta.training.verify import Verification, comparisons, devices_for
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,10 +12,10 @@ import jax
 import numpy as np
 
 from fragmenta.algorithms import Algorithm
-from fragmenta.coordinator.jaxprs import is_literal, key_dtype, open_jaxpr
-from fragmenta.coordinator.trace import abstract_state
 from fragmenta.envs import Environment
 from fragmenta.graph import Plan
+from fragmenta.tracing.jaxprs import is_literal, key_dtype, open_jaxpr
+from fragmenta.tracing.trace import abstract_state
 
 _WHERE = re.compile(r"0x[0-9a-f]+|[^\s'\"(]*\.py(:\d+)?")
 """Addresses and source files, which differ from process to process and from machine to machine."""

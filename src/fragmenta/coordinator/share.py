@@ -5,7 +5,6 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from fragmenta.coordinator import jaxprs
 from fragmenta.coordinator.partition.analyse import Partitioner
 from fragmenta.coordinator.partition.block import Block as Partitioned
 from fragmenta.coordinator.partition.control import kind_of
@@ -16,6 +15,7 @@ from fragmenta.errors import ConfigError
 from fragmenta.graph import Block, Call, Fragment, Glue, Graph, Loop, Node, Share, Value
 from fragmenta.graph.exchange import Exchange
 from fragmenta.graph.layout import PARTIAL, WHOLE, Layout, Split, divides, local_shape
+from fragmenta.tracing import jaxprs
 
 Place = tuple[int, str, int]
 """A node (-1 is the iteration), one of its `constants`, `carries`, `sequences`, `inputs` or `results`, a position."""

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from fragmenta.algorithms import Algorithm
-from fragmenta.coordinator.in_flight import InFlight
+from fragmenta.engines.in_flight import InFlight
 from fragmenta.envs import Environment
 from fragmenta.errors import ConfigError
 from fragmenta.graph import Plan
 from fragmenta.policies import Cluster, Policy
+from fragmenta.profiling.recorder import Recording, Window
 from fragmenta.worker.outcome import Outcome
-from fragmenta.worker.timeline import Recording, Window
 
 PLACEMENTS = ("pack", "spread")
 

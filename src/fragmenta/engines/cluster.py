@@ -11,18 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from fragmenta.coordinator.dispatch import collect, part_of_state
-from fragmenta.coordinator.in_flight import InFlight, join_in_flight
 from fragmenta.engines.base import Report, Setup, report
 from fragmenta.engines.control import FailedError, LostError, Peer
 from fragmenta.engines.crew import Crew
+from fragmenta.engines.dispatch import collect, part_of_state
 from fragmenta.engines.episodes import Episodes
 from fragmenta.engines.errors import lasts, shown
+from fragmenta.engines.in_flight import InFlight, join_in_flight
 from fragmenta.engines.launch import Launcher
 from fragmenta.engines.member import machine
+from fragmenta.profiling.recorder import Recording
 from fragmenta.worker.execute import DeadlineError
 from fragmenta.worker.outcome import Outcome
-from fragmenta.worker.timeline import Recording
 
 SNAPSHOT_SECONDS = 3.0
 """About how often the state of all fragments is gathered, to go on from if one is lost."""

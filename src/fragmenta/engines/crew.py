@@ -9,10 +9,10 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from fragmenta.coordinator.dispatch import links
 from fragmenta.coordinator.fingerprint import fingerprint
 from fragmenta.engines.base import Placed, Setup
 from fragmenta.engines.control import Connection, FailedError, Inbox, LostError, Peer
+from fragmenta.engines.dispatch import links
 from fragmenta.engines.job import pickled_job
 from fragmenta.engines.launch import Launcher
 from fragmenta.engines.replica import hosts_environments, names, places

@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 
-from fragmenta.coordinator.dispatch import Link
+from fragmenta.engines.dispatch import Link
 from fragmenta.worker.backends.xla import to_raw
 from fragmenta.worker.channels.exchange import Exchange
 from fragmenta.worker.channels.mailbox import Mailbox, mailbox

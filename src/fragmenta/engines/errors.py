@@ -3,7 +3,7 @@
 from fragmenta.engines.control import FailedError, LostError
 from fragmenta.errors import ConfigError
 from fragmenta.worker.execute import DeadlineError
-from fragmenta_host.faults import EnvironmentFaultError
+from fragmenta_core.faults import EnvironmentFaultError
 
 
 class RemoteError(RuntimeError):

@@ -7,16 +7,16 @@ import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from fragmenta.coordinator.dispatch import assign, collect, compile_plan, connections, record
-from fragmenta.coordinator.in_flight import InFlight, join_in_flight, split_in_flight
 from fragmenta.engines.base import Report, report
+from fragmenta.engines.dispatch import assign, collect, compile_plan, connections, record
+from fragmenta.engines.in_flight import InFlight, join_in_flight, split_in_flight
 from fragmenta.envs import Environment
 from fragmenta.graph import Delivery, Plan
+from fragmenta.profiling.recorder import Recording, Window
 from fragmenta.worker.channels.mailbox import Mailbox, mailbox
 from fragmenta.worker.channels.memory import ClosedError, MemoryChannel
 from fragmenta.worker.execute import DeadlineError, Worker
 from fragmenta.worker.outcome import Outcome
-from fragmenta.worker.timeline import Recording, Window
 
 REPORTS_AHEAD = 4
 """How many reports a worker may be ahead of the caller before it waits; one that launches several iterations at once

@@ -16,7 +16,7 @@ import numpy as np
 from fragmenta.engines.control import Connection
 from fragmenta.worker.channels.hello import say_hello
 from fragmenta.worker.channels.memory import ClosedError
-from fragmenta_host.faults import EnvironmentFaultError
+from fragmenta_core.faults import EnvironmentFaultError
 from fragmenta_host.pool import cores
 
 CONNECT_SECONDS = 30.0

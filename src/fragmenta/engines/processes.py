@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fragmenta.engines.launch import SERVE
-from fragmenta_host.children import Children, Shown
+from fragmenta_launch.children import Children, Shown
 
 
 class ProcessLauncher(Children):

@@ -11,8 +11,8 @@ from typing import Any, Literal
 from fragmenta.engines import ray_access
 from fragmenta.engines.launch import SERVE
 from fragmenta.errors import ConfigError
-from fragmenta_host.children import Children, Shown
-from fragmenta_host.reaper import reap_after_us
+from fragmenta_launch.children import Children, Shown
+from fragmenta_launch.reaper import reap_after_us
 
 PLACING_SECONDS = 60.0
 """How long a process may wait for its place: Ray must notice that a node died, and find room elsewhere."""

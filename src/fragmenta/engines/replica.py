@@ -7,14 +7,14 @@ from typing import Any
 import jax
 import numpy as np
 
-from fragmenta.coordinator.dispatch import Assignment, connections, hold_state, links, ports_of, record
 from fragmenta.coordinator.fingerprint import fingerprint
-from fragmenta.coordinator.in_flight import InFlight, split_in_flight
 from fragmenta.coordinator.plan import project
-from fragmenta.coordinator.trace import trace
+from fragmenta.engines.dispatch import Assignment, connections, hold_state, links, ports_of, record
 from fragmenta.engines.ends import Ends
+from fragmenta.engines.in_flight import InFlight, split_in_flight
 from fragmenta.envs import HostEnvironment
 from fragmenta.graph import Plan, Program
+from fragmenta.tracing.trace import trace
 from fragmenta.worker.backends.xla import Site, to_raw
 from fragmenta.worker.channels.exchange import Exchange
 from fragmenta.worker.channels.memory import ClosedError

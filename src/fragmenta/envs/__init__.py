@@ -20,8 +20,8 @@ from fragmenta.envs.probes import (
 from fragmenta.envs.stack import Stack
 from fragmenta.envs.team import TeamEnvironment
 from fragmenta.errors import ConfigError, unknown
+from fragmenta_core.spaces import Box, Dict, Discrete, MultiDiscrete, Space
 from fragmenta_host.catalogue import Spec
-from fragmenta_host.spaces import Box, Dict, Discrete, MultiDiscrete, Space
 
 ENVIRONMENTS: dict[str, Callable[[], Environment]] = {
     "CartPole-v1": CartPole,

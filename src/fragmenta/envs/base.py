@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from fragmenta.stage import stage
-from fragmenta_host.spaces import Space
+from fragmenta_core.spaces import Space
 
 
 class Finished(NamedTuple):

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from fragmenta.envs.base import Environment
 from fragmenta.envs.packages import fixed_types, load, plain, shown_by, space_of
 from fragmenta.errors import unknown
-from fragmenta_host.spaces import Box, Space
+from fragmenta_core.spaces import Box, Space
 
 BACKENDS = ("generalized", "mjx", "positional", "spring")
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from fragmenta.envs.base import Environment
-from fragmenta_host.spaces import Box, Discrete
+from fragmenta_core.spaces import Box, Discrete
 
 
 class CartPoleState(NamedTuple):

@@ -9,7 +9,7 @@ import jax
 from fragmenta.envs.base import Environment
 from fragmenta.envs.packages import NO_LIMIT, fixed_types, load, plain, quiet, shown_by, space_of
 from fragmenta.errors import unknown
-from fragmenta_host.spaces import Discrete, Space
+from fragmenta_core.spaces import Discrete, Space
 
 NAMES = ("Craftax-Classic-Pixels-v1", "Craftax-Classic-Symbolic-v1", "Craftax-Pixels-v1", "Craftax-Symbolic-v1")
 

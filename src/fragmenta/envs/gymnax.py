@@ -11,7 +11,7 @@ import numpy as np
 from fragmenta.envs.base import Environment
 from fragmenta.envs.packages import NO_LIMIT, action_space_of, fixed_types, load, plain, shown_by, space_of
 from fragmenta.errors import unknown
-from fragmenta_host.spaces import Discrete, Space
+from fragmenta_core.spaces import Discrete, Space
 
 
 class Shown(NamedTuple):

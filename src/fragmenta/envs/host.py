@@ -12,10 +12,10 @@ import numpy as np
 from fragmenta.envs.base import Environment, Finished, Transition, World
 from fragmenta.errors import ConfigError
 from fragmenta.stage import per_environment, stage
+from fragmenta_core.faults import UnusableError
+from fragmenta_core.spaces import Space, assemble, leaves
 from fragmenta_host.catalogue import Spec
-from fragmenta_host.faults import UnusableError
 from fragmenta_host.pool import Pool, PoolOptions
-from fragmenta_host.spaces import Space, assemble, leaves
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,7 +11,7 @@ from fragmenta.envs.packages import NO_LIMIT, action_space_of, fixed_types, load
 from fragmenta.envs.particles import SimpleSpread, SimpleTag
 from fragmenta.envs.team import TeamEnvironment
 from fragmenta.errors import ConfigError, unknown
-from fragmenta_host.spaces import Space
+from fragmenta_core.spaces import Space
 
 PARTICLES = {"simple_spread": SimpleSpread, "simple_tag": SimpleTag}
 """Our own variants of two of them: any number of agents, a runner that flees by a rule."""

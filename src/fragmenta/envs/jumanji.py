@@ -11,7 +11,7 @@ import numpy as np
 from fragmenta.envs.base import Environment
 from fragmenta.envs.packages import NO_LIMIT, fixed_types, load, plain, shown_by, space_of
 from fragmenta.errors import unknown
-from fragmenta_host.spaces import Box, Discrete, MultiDiscrete, Space
+from fragmenta_core.spaces import Box, Discrete, MultiDiscrete, Space
 
 
 class Shown(NamedTuple):

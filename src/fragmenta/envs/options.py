@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 from fragmenta.errors import ConfigError
-from fragmenta_host.faults import UnusableError
+from fragmenta_core.faults import UnusableError
 from fragmenta_host.pool import PoolOptions, check
 
 EXAMPLE = """'{"gravity": 9.8}'"""

@@ -16,7 +16,7 @@ import numpy as np
 
 from fragmenta.envs.base import Environment
 from fragmenta.errors import ConfigError
-from fragmenta_host.spaces import Box, Dict, Discrete, MultiDiscrete, Space
+from fragmenta_core.spaces import Box, Dict, Discrete, MultiDiscrete, Space
 
 NO_LIMIT = 1 << 30
 """A number of steps that no episode reaches."""

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from fragmenta.envs.packages import load
 from fragmenta.envs.team import TeamEnvironment
-from fragmenta_host.spaces import Box, Discrete
+from fragmenta_core.spaces import Box, Discrete
 
 CATCH_REWARD = 10.0
 """What every chaser gets per step and chaser in touch with the runner: an episode's return / 10 is its catches."""

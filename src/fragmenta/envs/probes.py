@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from fragmenta.envs.base import Environment
 from fragmenta.envs.team import TeamEnvironment
-from fragmenta_host.spaces import Box, Discrete
+from fragmenta_core.spaces import Box, Discrete
 
 
 class ProbeState(NamedTuple):

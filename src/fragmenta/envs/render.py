@@ -11,7 +11,7 @@ from fragmenta.envs.classic import Acrobot, CartPole, MountainCar, Pendulum
 from fragmenta.envs.particles import ParticleTeam, SimpleTag
 from fragmenta.envs.stack import Stack
 from fragmenta.errors import ConfigError
-from fragmenta_host.spaces import Box
+from fragmenta_core.spaces import Box
 
 Color = tuple[int, int, int]
 PAPER, INK, FAINT = (250, 249, 246), (45, 48, 56), (205, 207, 212)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from fragmenta.envs.base import Environment
 from fragmenta.errors import ConfigError
-from fragmenta_host.spaces import Box, Space
+from fragmenta_core.spaces import Box, Space
 
 
 class StackState(NamedTuple):

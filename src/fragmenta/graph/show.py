@@ -18,8 +18,8 @@ from fragmenta.graph.program import (
     Send,
     group_exchanges,
 )
-from fragmenta.graph.timings import InterfaceTime, Timings, bottleneck, busiest, busy_share, ms_text, waiting
 from fragmenta.graph.words import byte_text
+from fragmenta.profiling.timings import InterfaceTime, Timings, bottleneck, busiest, busy_share, ms_text, waiting
 
 INDENT = "  "
 

@@ -10,23 +10,23 @@ import jax
 import numpy as np
 
 from fragmenta.algorithms import Algorithm
-from fragmenta.coordinator.in_flight import InFlight
 from fragmenta.engines import ENGINES, Placed, Setup
+from fragmenta.engines.in_flight import InFlight
 from fragmenta.envs import Environment, HostEnvironment
+from fragmenta.evaluation.periodic import PeriodicEvaluation
 from fragmenta.graph import Plan
+from fragmenta.profiling.recorder import Window
+from fragmenta.runs.checkpoints import Checkpoint
+from fragmenta.runs.episodes import Tally
+from fragmenta.runs.metrics import MetricsLog
+from fragmenta.runs.run_directory import KeptRecords, RunDirectory, sha256
+from fragmenta.runs.saving import Saver
+from fragmenta.runs.state import from_arrays, to_arrays
+from fragmenta.runs.timeline_files import keep_timeline
 from fragmenta.training.blame import first_bad_stage, is_finite
-from fragmenta.training.checkpoints import Checkpoint
-from fragmenta.training.episodes import Tally
 from fragmenta.training.measures import Measures
-from fragmenta.training.metrics import MetricsLog
-from fragmenta.training.periodic import PeriodicEvaluation
-from fragmenta.training.run_directory import KeptRecords, RunDirectory, sha256
-from fragmenta.training.saving import Saver
 from fragmenta.training.seeds import Seeds, SeedTally, seed_summaries
-from fragmenta.training.state import from_arrays, to_arrays
 from fragmenta.training.stopping import NotFiniteError, Stop, StoppedError
-from fragmenta.training.timings import keep_timeline
-from fragmenta.worker.timeline import Window
 
 STRETCH_SECONDS = 1.0
 """How long the engine runs before anybody asks whether to save or to stop."""

@@ -4,18 +4,18 @@ import dataclasses
 
 from fragmenta.algorithms import Algorithm
 from fragmenta.coordinator.plan import project
-from fragmenta.coordinator.trace import trace
 from fragmenta.engines import ENGINES, EngineOptions
+from fragmenta.engines.hardware import engine_cluster, keep_compiled_programs, setting
 from fragmenta.envs import Environment
 from fragmenta.errors import ConfigError, unknown
+from fragmenta.evaluation.periodic import EvaluationOptions
 from fragmenta.graph import Plan
 from fragmenta.policies import Cluster, Policy
+from fragmenta.runs.saving import SaveOptions
+from fragmenta.runs.sinks import check_sinks
+from fragmenta.tracing.trace import trace
 from fragmenta.training.defaults import default_policy, default_replicas
-from fragmenta.training.hardware import engine_cluster, keep_compiled_programs, setting
-from fragmenta.training.periodic import EvaluationOptions
-from fragmenta.training.saving import SaveOptions
 from fragmenta.training.seeds import many_seeds
-from fragmenta.training.sinks import check_sinks
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,14 +5,14 @@ import dataclasses
 import jax
 
 from fragmenta.coordinator.plan import project
-from fragmenta.coordinator.trace import trace
 from fragmenta.engines import ENGINES, EngineOptions, Setup
+from fragmenta.engines.hardware import keep_compiled_programs
 from fragmenta.graph import Plan
-from fragmenta.graph.timings import Timings
-from fragmenta.training.hardware import keep_compiled_programs
-from fragmenta.training.runs import Run, cluster_of
-from fragmenta.training.timings import keep_timeline
-from fragmenta.worker.timeline import Window
+from fragmenta.profiling.recorder import Window
+from fragmenta.profiling.timings import Timings
+from fragmenta.runs.opening import Run, cluster_of
+from fragmenta.runs.timeline_files import keep_timeline
+from fragmenta.tracing.trace import trace
 
 
 def plan_of(run: Run) -> Plan:

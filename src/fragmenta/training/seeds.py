@@ -14,9 +14,9 @@ from fragmenta.envs import Environment
 from fragmenta.errors import ConfigError
 from fragmenta.policies import Policy, resolve
 from fragmenta.policies.fused import fused
-from fragmenta.training.episodes import Tally
-from fragmenta.training.metrics import JsonLines
-from fragmenta.training.run_directory import RunDirectory, sha256
+from fragmenta.runs.episodes import Tally
+from fragmenta.runs.metrics import JsonLines
+from fragmenta.runs.run_directory import RunDirectory, sha256
 
 
 @dataclasses.dataclass(frozen=True)

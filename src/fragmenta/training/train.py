@@ -10,35 +10,35 @@ from typing import Any
 
 import jax
 
-import fragmenta
 from fragmenta.algorithms import Algorithm
-from fragmenta.coordinator.in_flight import fits
+from fragmenta.algorithms.named import algorithm_name
 from fragmenta.engines import EngineOptions, Setup
+from fragmenta.engines.hardware import engine_cluster
+from fragmenta.engines.in_flight import fits
 from fragmenta.envs import Environment, EnvOptions, HostEnvironment, make
 from fragmenta.errors import ConfigError
+from fragmenta.evaluation.periodic import EvaluationOptions, PeriodicEvaluation
 from fragmenta.graph import Plan
 from fragmenta.graph.show import to_mermaid
+from fragmenta.pictures.curve import draw_curve
 from fragmenta.policies import Cluster, Policy
-from fragmenta.training.checkpoints import CHECKPOINTS, Checkpoint, CheckpointFolder
-from fragmenta.training.hardware import engine_cluster
-from fragmenta.training.loop import Job, Result, Start, Watcher, run_job
-from fragmenta.training.metrics import MetricsLog
-from fragmenta.training.named_algorithms import algorithm_name
-from fragmenta.training.periodic import EvaluationOptions, PeriodicEvaluation
-from fragmenta.training.pictures.curve import draw_curve
-from fragmenta.training.planning import Settings, plan_run, trained_algorithm
-from fragmenta.training.run_directory import RunDirectory
-from fragmenta.training.runs import (
+from fragmenta.runs.checkpoints import CHECKPOINTS, Checkpoint, CheckpointFolder
+from fragmenta.runs.metrics import MetricsLog
+from fragmenta.runs.opening import (
     SCHEMA,
     cluster_of,
     describe_algorithm,
     describe_environment,
     open_run,
 )
-from fragmenta.training.saving import SaveOptions, Saver
+from fragmenta.runs.run_directory import RunDirectory
+from fragmenta.runs.saving import SaveOptions, Saver
+from fragmenta.runs.state import from_arrays
+from fragmenta.training.loop import Job, Result, Start, Watcher, run_job
+from fragmenta.training.planning import Settings, plan_run, trained_algorithm
 from fragmenta.training.seeds import Seeds, write_seeds
-from fragmenta.training.state import from_arrays
 from fragmenta.training.stopping import Stop, stopped_by_signals
+from fragmenta.version import __version__
 
 
 def train(
@@ -173,7 +173,7 @@ def _start(
         "evaluation": dataclasses.asdict(settings.evaluation),
         "engine_options": dataclasses.asdict(settings.engine_options),
         "env_options": named[1],
-        "version": fragmenta.__version__,
+        "version": __version__,
         "schema": SCHEMA,
         **describe_algorithm(algorithm),
     }

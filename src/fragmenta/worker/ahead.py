@@ -11,9 +11,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fragmenta.coordinator.flat import Flat, flatten, run
-from fragmenta.coordinator.jaxprs import key_dtype
 from fragmenta.graph import Value
+from fragmenta.tracing.flat import Flat, flatten, run
+from fragmenta.tracing.jaxprs import key_dtype
 from fragmenta.worker.steps import Key, Operation, Segment, Step, writes
 
 MOST_BYTES = 2**26

@@ -10,13 +10,13 @@ import numpy as np
 
 from fragmenta.graph import Interface
 from fragmenta.graph.program import sent
+from fragmenta.profiling.recorder import Recorder
 from fragmenta.worker.backends.launch import MOST
 from fragmenta.worker.channels.mailbox import Bundle
 from fragmenta.worker.channels.memory import ClosedError
 from fragmenta.worker.deploy import Deployment, Ports
 from fragmenta.worker.outcome import Outcome, Times
 from fragmenta.worker.steps import REPLICA, Host, Key, Put, Rounds, Segment, Step, Take, late_takes
-from fragmenta.worker.timeline import Recorder
 from fragmenta.worker.words import doing, peer, shown
 
 SAMPLE_EVERY = 16

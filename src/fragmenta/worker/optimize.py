@@ -10,9 +10,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fragmenta.coordinator.jaxprs import blank
 from fragmenta.coordinator.partition.parts import Replica
 from fragmenta.graph import Call, Instruction, Interface, Program, Recv, Repeat, Run, Send, Value
+from fragmenta.tracing.jaxprs import blank
 from fragmenta.worker.ahead import draw_ahead
 from fragmenta.worker.crossings import Crossings
 from fragmenta.worker.steps import (

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from fragmenta.graph import Interface, Program, Value
+from fragmenta.profiling.recorder import Span
 
 Key = int | tuple[int, int] | tuple[str, int]
 """A value, one replica's part of a value, or by a name the counter of a loop or what is drawn for it ahead."""
@@ -56,6 +57,10 @@ class Segment:
             known.update(zip(operation.outputs, results, strict=True))
         return tuple(known[key] for key in self.outputs)
 
+    def noted(self, begin: int, end: int, launched: int = 0) -> Span:
+        """A run of it, or of so many iterations at once."""
+        return Span(begin, end, "launch" if launched else "segment", self.label)
+
 
 @dataclasses.dataclass(frozen=True)
 class Host:
@@ -66,6 +71,10 @@ class Host:
     apply: Callable[..., Sequence[Any]]
     label: str
 
+    def noted(self, begin: int, end: int) -> Span:
+        """A run of it."""
+        return Span(begin, end, "host", self.label)
+
 
 @dataclasses.dataclass(frozen=True)
 class Put:
@@ -75,6 +84,9 @@ class Put:
     keys: tuple[Key, ...]
     split: Callable[..., Sequence[Any]] | None = None
 
+    def noted(self, begin: int, end: int) -> None:
+        """Nothing: the channel notes what is sent."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Take:
@@ -83,6 +95,11 @@ class Take:
     interface: Interface
     keys: tuple[Key, ...]
     join: Callable[..., Sequence[Any]] | None = None
+
+    def noted(self, begin: int, end: int) -> Span:
+        """The wait for the value and its way to where it is used."""
+        name = self.interface.name or str(self.interface.value)
+        return Span(begin, end, "take", f"take {name} from {self.interface.producer}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,6 +115,10 @@ class Rounds:
     body: "tuple[Step, ...]"
     on_host: tuple[tuple[Key, Key], ...] = ()
     """Outputs whose rows the host makes or takes, which are stacked there: where to, and the value of each round."""
+
+    def noted(self, begin: int, end: int) -> Span:
+        """All its rounds."""
+        return Span(begin, end, "loop", f"loop x{self.length}")
 
 
 Step = Segment | Host | Put | Take | Rounds

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from fragmenta.coordinator import jaxprs
 from fragmenta.coordinator.partition import control, loops
 from fragmenta.coordinator.partition.block import Block, Placed, Step, Taker
 from fragmenta.coordinator.partition.costs import exchange, operations, taker_of
@@ -29,6 +28,7 @@ from fragmenta.coordinator.partition.rules import RULES
 from fragmenta.coordinator.partition.way import Case, Way
 from fragmenta.graph.exchange import Exchange, Repeated, Work
 from fragmenta.graph.layout import PARTIAL, WHOLE, Layout, Split
+from fragmenta.tracing import jaxprs
 
 CONTROL: dict[str, Callable[["Partitioner", Case], Step | None]] = {
     "scan": loops.scan,

@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from fragmenta.coordinator.jaxprs import is_literal
 from fragmenta.coordinator.partition.knowledge import Known
 from fragmenta.coordinator.partition.parts import Replica, convert, meets
 from fragmenta.graph.exchange import Exchange, Work
 from fragmenta.graph.layout import WHOLE, Layout
+from fragmenta.tracing.jaxprs import is_literal
 
 Run = Callable[[Replica, list[Any], Mapping[int, Any]], list[Any]]
 """Takes a replica, what it has of the inputs, and those inputs whole (by position) that are wanted whole as well."""

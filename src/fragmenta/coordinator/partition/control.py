@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import jax
 
-from fragmenta.coordinator import jaxprs
 from fragmenta.coordinator.partition.block import Block, Step, Taker
 from fragmenta.coordinator.partition.costs import exchange, taker_of
 from fragmenta.coordinator.partition.knowledge import Known
@@ -14,6 +13,7 @@ from fragmenta.coordinator.partition.parts import Replica, convert, gather, meet
 from fragmenta.coordinator.partition.way import Case
 from fragmenta.graph.exchange import Exchange, Work
 from fragmenta.graph.layout import PARTIAL, WHOLE, Layout, Split
+from fragmenta.tracing import jaxprs
 
 if TYPE_CHECKING:
     from fragmenta.coordinator.partition.analyse import Partitioner

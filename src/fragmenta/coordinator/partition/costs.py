@@ -3,10 +3,10 @@
 import math
 from typing import Any
 
-from fragmenta.coordinator import jaxprs
 from fragmenta.coordinator.partition.block import Taker
 from fragmenta.graph.exchange import Exchange
 from fragmenta.stage import STAGE_PREFIX
+from fragmenta.tracing import jaxprs
 
 _FREE = {"reshape", "broadcast_in_dim", "squeeze", "expand_dims", "copy", "iota", "convert_element_type", "slice"}
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
-from fragmenta.coordinator import jaxprs
 from fragmenta.coordinator.partition.block import Block, Step
 from fragmenta.coordinator.partition.control import conversions, kind_of, step_of
 from fragmenta.coordinator.partition.costs import exchange, operations
@@ -14,6 +13,7 @@ from fragmenta.coordinator.partition.parts import Replica, convert
 from fragmenta.coordinator.partition.way import Case
 from fragmenta.graph.exchange import Work
 from fragmenta.graph.layout import PARTIAL, WHOLE, Layout, Split, divides
+from fragmenta.tracing import jaxprs
 
 if TYPE_CHECKING:
     from fragmenta.coordinator.partition.analyse import Partitioner

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fragmenta.coordinator.jaxprs import key_dtype
 from fragmenta.graph.layout import PARTIAL, WHOLE, Layout, Split
+from fragmenta.tracing.jaxprs import key_dtype
 
 
 class Replica(NamedTuple):

@@ -9,10 +9,10 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
-from fragmenta.coordinator.jaxprs import key_dtype, key_generator
 from fragmenta.coordinator.partition.parts import folded_shape
 from fragmenta.errors import ConfigError, unknown
 from fragmenta.graph.layout import PARTIAL, WHOLE, Layout, Split
+from fragmenta.tracing.jaxprs import key_dtype, key_generator
 from fragmenta.worker.backends.meeting import compile_meeting
 from fragmenta.worker.steps import REPLICA, Key, Rounds, Schedule, Segment, Step
 

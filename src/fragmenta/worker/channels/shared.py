@@ -21,7 +21,7 @@ import numpy as np
 from fragmenta.worker.channels.futex import Word, fence
 from fragmenta.worker.channels.pipe import BIG, ClosedError, check_size, new_memory, take_turn, time_left
 from fragmenta.worker.channels.wire import WireError
-from fragmenta_host.arrays import nameless_file
+from fragmenta_core.arrays import nameless_file
 
 LOOK_SECONDS = 0.05
 """How often who waits looks whether the other side is still there."""

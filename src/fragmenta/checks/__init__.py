@@ -1,0 +1,1 @@
+"""Whether an environment is sound, and whether a loop computes the same under every policy."""

@@ -1,0 +1,179 @@
+"""Whether an environment is sound: what it shows, whether its seed decides everything, how fast it steps."""
+
+import dataclasses
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fragmenta.algorithms import MAPPO, PPO
+from fragmenta.coordinator.plan import project
+from fragmenta.envs import Box, Discrete, Environment, HostEnvironment, MultiDiscrete, Transition, World
+from fragmenta.errors import ConfigError
+from fragmenta.policies import POLICIES, Cluster
+from fragmenta.rl import keys_by_index
+from fragmenta.tracing.trace import trace
+from fragmenta_core.spaces import leaves
+from fragmenta_host.pool import Pool
+
+STEPS = 200
+"""How many steps the checks take in each environment."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at. `problem` is empty if all is well; `detail` says what was seen."""
+
+    check: str
+    detail: str
+    problem: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Played:
+    """What a number of environments went through, time first."""
+
+    first: World
+    trajectory: Transition
+
+
+def findings(env: Environment, num_envs: int) -> Iterator[Finding]:
+    """Look at an environment from all sides; the environment's own faults are raised as they are."""
+    if isinstance(env, HostEnvironment):
+        complaints = env.pool.complaints()
+        yield Finding("its package's checker", "no complaint" if not complaints else "", "; ".join(complaints))
+    played = _play(env, num_envs, seed=0)
+    yield _in_space(env, played)
+    yield _episodes(played)
+    again = _play(env, num_envs, seed=0)
+    hint = "draw every random number from the generator that reset(seed=...) seeds"
+    yield _equal("determinism", "the same seed and actions give the same steps", played, again, hint)
+    half = _play(env, num_envs, seed=0, parts=2)
+    yield _equal(
+        "independence", "environments do not influence each other", played, half, "keep no state in the module"
+    )
+    other = _play(env, num_envs, seed=1)
+    differs = any(_differs(a, b) for a, b in zip(_leaves(played), _leaves(other), strict=True))
+    yield Finding("seeds", "another seed gives other steps" if differs else "another seed changes nothing")
+
+
+def _play(env: Environment, num_envs: int, seed: int, parts: int = 1) -> _Played:
+    """The same random actions every time, in environments with that seed."""
+    keys = keys_by_index(jax.random.key(seed), num_envs)
+    actions = _random_actions(env, num_envs)
+    played, size = [], num_envs // parts
+    with env.opened(parts):
+        first = env.reset(keys)
+        step = jax.jit(lambda world, action: env.step(world, action))
+        for low in range(0, num_envs, size):  # one part after the other, so that none is stepped between two others
+            world = jax.tree.map(lambda x, low=low: x[low : low + size], first)
+            rows = []
+            for action in actions:
+                world, transition = step(world, action[low : low + size])
+                rows.append(transition)
+            played.append(jax.tree.map(lambda *x: np.stack(x), *rows))
+    return _Played(first, jax.tree.map(lambda *x: np.concatenate(x, axis=1), *played))
+
+
+def _random_actions(env: Environment, num_envs: int) -> Any:
+    rng, space = np.random.default_rng(0), env.action_space
+    team = () if env.team_size is None else (env.team_size,)
+    shape = (STEPS, num_envs, *team)
+    if isinstance(space, Discrete):
+        return jnp.asarray(rng.integers(space.n, size=shape), jnp.int32)
+    if isinstance(space, MultiDiscrete):
+        return jnp.asarray(rng.integers(space.choices, size=(*shape, len(space.choices))), jnp.int32)
+    assert isinstance(space, Box)
+    low, high = max(space.low, -1e3), min(space.high, 1e3)
+    return jnp.asarray(rng.uniform(low, high, (*shape, *space.shape)), jnp.float32)
+
+
+def _in_space(env: Environment, played: _Played) -> Finding:
+    shown = jax.tree.leaves(played.trajectory.observation)
+    expected = leaves(env.observation_space)
+    wrong = []
+    team = () if env.team_size is None else (env.team_size,)
+    for array, (name, shape, dtype) in zip(shown, expected, strict=True):
+        if array.shape[2:] != (*team, *shape) or array.dtype != dtype:
+            found = f"{array.dtype}{list(array.shape[2:])}"
+            wrong.append(f"{name or 'observation'} is {found}, its space says {dtype}{list(shape)}")
+        if np.issubdtype(array.dtype, np.floating) and np.isnan(array).any():
+            wrong.append(f"{name or 'observation'} has NaN")
+    space = env.observation_space
+    if isinstance(space, Box) and not wrong:
+        outside = float(np.mean((shown[0] < space.low - 1e-4) | (shown[0] > space.high + 1e-4)))
+        if outside:
+            wrong.append(f"{outside:.1%} of the numbers shown are outside [{space.low:g}, {space.high:g}]")
+    return Finding("observations", f"as the space says, {STEPS} steps", "; ".join(wrong))
+
+
+def _episodes(played: _Played) -> Finding:
+    terminated, truncated = played.trajectory.terminated.sum(), played.trajectory.truncated.sum()
+    steps = played.trajectory.terminated.size
+    return Finding("episodes", f"{terminated:,} terminated and {truncated:,} cut off in {steps:,} steps")
+
+
+def _leaves(played: _Played) -> list[Any]:
+    skipped = played.trajectory._replace(action=())
+    return [*jax.tree.leaves(played.first.observation), *jax.tree.leaves(skipped)]
+
+
+def _differs(a: Any, b: Any) -> bool:
+    return not np.array_equal(np.asarray(a), np.asarray(b), equal_nan=np.issubdtype(np.asarray(a).dtype, np.floating))
+
+
+def _equal(check: str, detail: str, one: _Played, other: _Played, hint: str) -> Finding:
+    for a, b in zip(_leaves(one), _leaves(other), strict=True):
+        if _differs(a, b):
+            first = len(a) != STEPS  # the observations of the reset have one row per environment, the others per step
+            step = 0 if first else int(np.argwhere(np.asarray(a != b).reshape(len(a), -1).any(axis=1))[0][0])
+            return Finding(check, "", f"not so from step {step} on: {hint}")
+    return Finding(check, detail)
+
+
+def rates(env: Environment, num_envs: int, seconds: float = 1.0) -> Iterator[tuple[str, float]]:
+    """Steps per second with random actions: each way of stepping them on the host, or one compiled program."""
+    if not isinstance(env, HostEnvironment):
+        world, actions = env.reset(keys_by_index(jax.random.key(0), num_envs)), _random_actions(env, num_envs)
+        play = jax.jit(lambda world: jax.lax.scan(lambda w, a: (env.step(w, a)[0], None), world, actions)[0])
+        world = jax.block_until_ready(play(world))
+        started, done = time.perf_counter(), 0
+        while time.perf_counter() - started < seconds:
+            world, done = jax.block_until_ready(play(world)), done + 1
+        yield "one compiled program", done * STEPS * num_envs / (time.perf_counter() - started)
+        return
+    actions = np.asarray(_random_actions(env, num_envs))
+    modes = ("vector",) if env.pool.spec.is_vector else ("serial", "threads", "processes")
+    for mode in modes:
+        options = dataclasses.replace(env.pool.options, mode="auto" if mode == "vector" else mode)
+        pool = Pool(env.pool.spec, options)
+        try:
+            pool.reset(np.arange(num_envs))
+            started, done = time.perf_counter(), 0
+            while time.perf_counter() - started < seconds:
+                pool.step(0, actions[done % STEPS])
+                done += 1
+            yield mode, done * num_envs / (time.perf_counter() - started)
+        finally:
+            pool.close()
+
+
+def hosts(env: Environment, num_envs: int) -> Iterator[tuple[str, str]]:
+    """Every policy with why it cannot host the environment; an empty reason if it can."""
+    algorithm = PPO(num_envs=num_envs) if env.team_size is None else MAPPO(num_envs=num_envs)
+    cluster = Cluster(("device:0", "device:1", "device:2"), 2)
+    try:
+        algorithm.validate(env)
+        graph = trace(algorithm, env)
+    except ConfigError as error:
+        yield from ((name, str(error)) for name in POLICIES)
+        return
+    for name in POLICIES:
+        try:
+            project(graph, name, cluster, merge=False)
+            yield name, ""
+        except ConfigError as error:
+            yield name, str(error)

@@ -1,0 +1,1 @@
+"""What becomes of a trained policy: evaluation, videos, export."""

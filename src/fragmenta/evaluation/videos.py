@@ -1,0 +1,114 @@
+"""Write a film to a file, with a line above every picture that says where it is from."""
+
+import contextlib
+import functools
+import itertools
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fragmenta.envs.render import INK, PAPER, pillow
+from fragmenta.errors import ConfigError
+from fragmenta.evaluation.playing import Film, Frame
+
+CAPTION = 26
+"""Pixels of the line above the picture."""
+PAUSE_SECONDS = 0.8
+"""How long the last picture of an episode stays."""
+
+
+def check_path(path: Path) -> None:
+    """Refuse a file that cannot be written, before anything is played."""
+    if path.suffix not in (".gif", ".mp4"):
+        raise ConfigError(f"out is '{path}': choose a name that ends in .gif or .mp4")
+    if not path.parent.is_dir():
+        raise ConfigError(f"out is '{path}', but there is no directory '{path.parent}': make it first")
+    if path.suffix == ".mp4":
+        _ffmpeg()
+
+
+def record(film: Film, path: Path) -> list[Frame]:
+    """Write the film, as a GIF or, with ffmpeg, as an MP4, whole or not at all; the last frame of every episode."""
+    check_path(path)
+    endings: list[Frame] = []
+    temporary = path.with_name(f".{path.stem}.part{path.suffix}")
+    try:
+        write = _write_gif if path.suffix == ".gif" else _write_mp4
+        write(temporary, _pictures(film, endings), film.per_second)
+        os.replace(temporary, path)
+    except OSError as error:
+        raise ConfigError(f"cannot write '{path}': {error.strerror or error}") from None
+    finally:
+        temporary.unlink(missing_ok=True)
+    return endings
+
+
+def captioned(frame: Frame) -> np.ndarray:
+    """The picture below a line with episode, step and return."""
+    image, drawing, font = pillow()
+    height, width = frame.picture.shape[:2]
+    height, width = height + height % 2, width + width % 2  # even, as films must be
+    paper = image.new("RGB", (width, height + CAPTION), PAPER)
+    paper.paste(image.fromarray(frame.picture), (0, CAPTION))
+    text = f"episode {frame.episode + 1}   step {frame.step}   return {frame.total:.1f}"
+    drawing.Draw(paper).text((10, 6), text, INK, _font(font))
+    return np.asarray(paper)
+
+
+def _pictures(film: Film, endings: list[Frame]) -> Iterator[np.ndarray]:
+    """What is written, one picture at a time, because all of them would fill the memory."""
+    for frame in film.frames:
+        picture = captioned(frame)
+        yield picture
+        if frame.last:
+            endings.append(frame)
+            yield from [picture] * round(PAUSE_SECONDS * film.per_second)
+
+
+def _write_gif(path: Path, pictures: Iterator[np.ndarray], per_second: float) -> None:
+    image, _, _ = pillow()
+
+    def with_palette(picture: np.ndarray) -> Any:
+        return image.fromarray(picture).quantize(256, method=image.Quantize.FASTOCTREE, dither=image.Dither.NONE)
+
+    first = with_palette(next(pictures))
+    rest = (with_palette(picture) for picture in pictures)
+    first.save(path, save_all=True, append_images=rest, duration=round(1000 / per_second), loop=0)
+
+
+def _write_mp4(path: Path, pictures: Iterator[np.ndarray], per_second: float) -> None:
+    """Not by the package's own function, which forks: that may hang in a program with threads, and JAX warns of it."""
+    first = next(pictures)
+    height, width = first.shape[:2]
+    given = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", f"{per_second:g}", "-i", "-"]
+    command = [_ffmpeg(), "-y", "-v", "error", *given, "-pix_fmt", "yuv420p", f"file:{path}"]
+    with tempfile.TemporaryFile() as said:
+        # A group of its own: Ctrl-C is for this process, which then lets the film end.
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=said, process_group=0) as process:
+            assert process.stdin is not None
+            with contextlib.suppress(BrokenPipeError):  # it says why
+                for picture in itertools.chain([first], pictures):
+                    process.stdin.write(picture.tobytes())
+                process.stdin.close()
+        if process.returncode:
+            said.seek(0)
+            lines = said.read().decode(errors="replace").splitlines() or ["ffmpeg failed"]
+            raise OSError(lines[-1].rpartition("] ")[2])  # without who in ffmpeg says it
+
+
+def _ffmpeg() -> str:
+    try:
+        import imageio_ffmpeg  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        raise ConfigError("MP4 needs imageio-ffmpeg: pip install 'fragmenta[mp4]', or choose a .gif") from None
+    return imageio_ffmpeg.get_ffmpeg_exe()
+
+
+@functools.cache
+def _font(font: Any) -> Any:
+    return font.load_default(13)

@@ -1,0 +1,96 @@
+"""Networks that algorithms share, in flax linen."""
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from fragmenta.nn.mlp_kernel import Layers, fits, mlp
+
+KERNEL_ROWS = 1_024
+"""From so many rows on, a GPU computes the whole network in one kernel: below, starting it costs more than it saves."""
+
+
+class MLP(nn.Module):
+    """A tanh network with orthogonal weights; computes in `compute`, keeps parameters and output in float32."""
+
+    hidden: Sequence[int]
+    outputs: int
+    output_scale: float
+    compute: str = "float32"
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """The outputs for a batch of any leading shape."""
+        widths = (x.shape[-1], *self.hidden, self.outputs)
+        scales = [2**0.5] * len(self.hidden) + [self.output_scale]
+        layers = tuple(
+            (
+                self.param(f"kernel_{i}", nn.initializers.orthogonal(scale), (widths[i], widths[i + 1])),
+                self.param(f"bias_{i}", nn.initializers.zeros, (widths[i + 1],)),
+            )
+            for i, scale in enumerate(scales)
+        )
+        return _network(layers, x, compute=self.compute)
+
+
+class Recurrent(nn.Module):
+    """A dense tanh layer, then gated recurrent units (Cho et al., 2014); computes as MLP does."""
+
+    units: int
+    compute: str = "float32"
+
+    def setup(self) -> None:
+        """Name the layers; those of the three gates are side by side."""
+
+        def dense(outputs: int, scale: float) -> nn.Dense:
+            return nn.Dense(outputs, dtype=jnp.dtype(self.compute), kernel_init=nn.initializers.orthogonal(scale))
+
+        self.dense, self.gates, self.recall = (
+            dense(self.units, 2**0.5),
+            dense(3 * self.units, 1.0),
+            dense(3 * self.units, 1.0),
+        )
+
+    def inputs(self, x: jax.Array) -> jax.Array:
+        """The inputs' part in the gates, for any number of steps at once."""
+        return self.gates(jnp.tanh(self.dense(x)))
+
+    def step(self, memory: jax.Array, inputs: jax.Array) -> jax.Array:
+        """The memory after a step."""
+        reset, keep, fresh = jnp.split(inputs.astype(jnp.float32), 3, axis=-1)
+        reset_by, keep_by, fresh_by = jnp.split(self.recall(memory).astype(jnp.float32), 3, axis=-1)
+        keep = jax.nn.sigmoid(keep + keep_by)
+        fresh = jnp.tanh(fresh + jax.nn.sigmoid(reset + reset_by) * fresh_by)
+        return (1.0 - keep) * fresh + keep * memory
+
+    def __call__(self, memory: jax.Array, x: jax.Array) -> jax.Array:
+        """The memory after a step with these inputs."""
+        return self.step(memory, self.inputs(x))
+
+
+def _network(layers: Layers, x: jax.Array, compute: str) -> jax.Array:
+    widths = (x.shape[-1], *(bias.shape[0] for _, bias in layers))
+    plain = functools.partial(_layer_by_layer, compute=compute)
+    rows = x.reshape(-1, widths[0])
+    count: Any = rows.shape[0]
+    # An exported policy leaves the number of rows open; then there is no integer here.
+    if isinstance(count, int) and count >= KERNEL_ROWS and fits(count, widths):
+        fused = functools.partial(mlp, compute=compute, interpret=False)
+        outputs = jax.lax.platform_dependent(layers, rows, cuda=fused, default=plain)
+    else:
+        outputs = plain(layers, rows)
+    return outputs.reshape(*x.shape[:-1], widths[-1])
+
+
+def _layer_by_layer(layers: Layers, x: jax.Array, compute: str) -> jax.Array:
+    dtype = jnp.dtype(compute)
+    x = x.astype(dtype)
+    for i, (kernel, bias) in enumerate(layers):
+        x = x @ kernel.astype(dtype) + bias.astype(dtype)
+        if i < len(layers) - 1:
+            x = jnp.tanh(x)
+    return x.astype(jnp.float32)

@@ -1,0 +1,160 @@
+"""Many runs side by side: groups of runs that differ in nothing but their seed."""
+
+import dataclasses
+import json
+from typing import Any
+
+import numpy as np
+
+from fragmenta.pictures.intervals import Estimate, estimate
+from fragmenta.pictures.run_files import RunFiles, highest_return, recent_returns, steps_per_second
+
+GRID_POINTS = 120
+NOT_A_SETTING = {"algorithm", "env", "policy", "seed", "version", "schema", "deadline", "only_in_python"}
+"""What `config.json` says that does not make two runs different experiments, or has its own place in the label."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """Runs of one experiment, their curve on a grid of steps, and where they ended."""
+
+    label: str
+    env: str
+    runs: tuple[RunFiles, ...]
+    steps: np.ndarray
+    curve: Estimate
+    final: Estimate
+    """One column: each run's mean return over its latest episodes."""
+
+    @property
+    def best(self) -> float | None:
+        """The highest mean return over the latest episodes that any of its runs had."""
+        found = [best for run in self.runs if (best := highest_return(run)) is not None]
+        return max(found, default=None)
+
+    @property
+    def steps_per_second(self) -> float | None:
+        """The median over its runs."""
+        rates = [rate for run in self.runs if (rate := steps_per_second(run)) is not None]
+        return float(np.median(rates)) if rates else None
+
+
+@dataclasses.dataclass(frozen=True)
+class Arrival:
+    """When runs first had a return: medians over those that had it."""
+
+    reached: int
+    steps: float
+    seconds: float
+
+
+def group_runs(runs: list[RunFiles]) -> list[Group]:
+    """Put runs that differ only in their seed together, and name what tells the groups apart."""
+    members: dict[str, list[RunFiles]] = {}
+    for run in runs:
+        key = [*_identity(run), _placement(run), _choices(run)]
+        members.setdefault(json.dumps(key, sort_keys=True), []).append(run)
+    firsts = [group[0] for group in members.values()]
+    labels = {id(first): _label(first, firsts) for first in firsts}
+    return [_group(labels[id(group[0])], group) for group in members.values()]
+
+
+def target_return(groups: list[Group], env: str, share: float) -> float:
+    """The return that is a given share of the way from where runs start to the best final return of any group."""
+    here = [group for group in groups if group.env == env]
+    start = float(np.median([recent_returns(run).values[0] for group in here for run in group.runs]))
+    best = max(float(group.final.middle[0]) for group in here)
+    return start + share * (best - start)
+
+
+def arrival(group: Group, target: float) -> Arrival | None:
+    """When the runs of a group first reached a return; None if none did."""
+    found = []
+    for run in group.runs:
+        recent = recent_returns(run)
+        above = np.flatnonzero(recent.values >= target)
+        if len(above):
+            steps = recent.steps[above[0]]
+            seconds = next(r.get("seconds", float("nan")) for r in run.records if r["steps"] == steps)
+            found.append((steps, seconds))
+    if not found:
+        return None
+    steps, seconds = np.median(np.asarray(found, float), axis=0)
+    return Arrival(len(found), float(steps), float(seconds))
+
+
+def remarks(groups: list[Group]) -> list[str]:
+    """What a reader should know before believing the intervals."""
+    lines = []
+    for group in groups:
+        seeds = [run.config.get("seed") for run in group.runs]
+        twice = sorted({str(seed) for seed in seeds if seeds.count(seed) > 1})
+        if twice:
+            lines.append(
+                f"{group.label}: seed {', '.join(twice)} more than once, but intervals take runs as independent"
+            )
+        ends = [run.records[-1]["steps"] for run in group.runs]
+        for run, end in zip(group.runs, ends, strict=True):
+            if end < max(ends):
+                lines.append(f"{group.label}: the curve ends at {end:,} steps, as {run.path} does")
+    return lines
+
+
+def _identity(run: RunFiles) -> tuple[str, str, str]:
+    return run.config["algorithm"], run.config["env"], run.config["policy"]
+
+
+def _placement(run: RunFiles) -> dict[str, Any]:
+    """What was chosen about where and how to run."""
+    return {k: v for k, v in run.config.items() if k not in NOT_A_SETTING and not isinstance(v, dict)}
+
+
+def _choices(run: RunFiles) -> dict[str, Any]:
+    """What was chosen about the algorithm and the environment, by name."""
+    return {k: v for group in run.config.values() if isinstance(group, dict) for k, v in group.items()}
+
+
+def _label(run: RunFiles, others: list[RunFiles]) -> str:
+    """Algorithm and policy where they differ, then what else differs.
+
+    Hyper-parameters are compared among all runs of the algorithm, replicas and the like among those of the policy.
+    """
+    algorithm, env, policy = _identity(run)
+    parts = []
+    if len({other.config["algorithm"] for other in others}) > 1:
+        parts.append(algorithm)
+    if len({other.config["policy"] for other in others}) > 1:
+        parts.append(policy)
+    same_algorithm = [other for other in others if _identity(other)[:2] == (algorithm, env)]
+    same_policy = [other for other in same_algorithm if other.config["policy"] == policy]
+    parts += _differing(_placement(run), [_placement(other) for other in same_policy])
+    parts += _differing(_choices(run), [_choices(other) for other in same_algorithm])
+    return ", ".join(parts) or f"{algorithm}, {policy}"
+
+
+def _differing(mine: dict[str, Any], all_of_them: list[dict[str, Any]]) -> list[str]:
+    names = [name for name in mine if any(name in other and other[name] != mine[name] for other in all_of_them)]
+    return [f"{name} {_text(mine[name])}" for name in names]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return ("x" if all(isinstance(part, int) for part in value) else "+").join(map(str, value)) or "none"
+    return str(value)
+
+
+def _group(label: str, runs: list[RunFiles]) -> Group:
+    curves = [recent_returns(run) for run in runs]
+    start, end = max(c.steps[0] for c in curves), min(c.steps[-1] for c in curves)
+    steps = np.linspace(start, max(start, end), GRID_POINTS)
+    scores = np.stack([np.interp(steps, curve.steps, curve.values) for curve in curves])
+    finals = np.asarray([[curve.values[-1]] for curve in curves])
+    both = estimate(np.concatenate([scores, finals], axis=1))
+    return Group(
+        label=label,
+        env=runs[0].config["env"],
+        runs=tuple(runs),
+        steps=steps,
+        curve=both.columns(slice(None, -1)),
+        final=both.columns(slice(-1, None)),
+    )

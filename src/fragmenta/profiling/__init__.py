@@ -1,0 +1,1 @@
+"""Where time goes: what workers record, timelines, and what follows from them."""

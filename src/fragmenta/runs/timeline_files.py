@@ -1,0 +1,33 @@
+"""Where the time of a run went, in its directory: `trace.pftrace` and `timings.json`."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from fragmenta.errors import ConfigError
+from fragmenta.profiling.measure import measure
+from fragmenta.profiling.perfetto import to_perfetto
+from fragmenta.profiling.recorder import Recording
+from fragmenta.profiling.timings import Timings
+from fragmenta.runs.run_directory import write_whole
+
+TRACE, TIMINGS = "trace.pftrace", "timings.json"
+
+
+def keep_timeline(run: Path, recordings: Sequence[Recording]) -> Timings:
+    """Write the timeline and what it says into a run directory, in place of what was there."""
+    timings = measure(recordings)
+    document = json.dumps(timings.as_json(), indent=2) + "\n"
+    for name, content in ((TRACE, to_perfetto(recordings)), (TIMINGS, document.encode())):
+        write_whole(run / name, content)
+    return timings
+
+
+def read_timings(run: Path) -> Timings:
+    """What a traced run measured."""
+    try:
+        return Timings.from_json(json.loads((run / TIMINGS).read_text()))
+    except FileNotFoundError:
+        raise ConfigError(f"'{run}' has no measured times: run 'fragmenta trace {run}' first") from None
+    except (ValueError, KeyError, TypeError):
+        raise ConfigError(f"'{run / TIMINGS}' cannot be read: run 'fragmenta trace {run}' to write it anew") from None

@@ -1,0 +1,114 @@
+"""Channels and mailboxes that note how long every hand-over took."""
+
+import dataclasses
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from fragmenta.graph import Interface
+from fragmenta.profiling.recorder import Crossing, Part, Recorder
+from fragmenta.worker.channels.mailbox import Bundle, Mailbox
+from fragmenta.worker.channels.memory import Channel
+
+
+class RecordedChannel:
+    """One end of a channel that notes how long every hand-over took."""
+
+    def __init__(self, channel: Channel, recorder: Recorder, interface: Interface, between: str) -> None:
+        self._channel, self._recorder, self._interface, self._between = channel, recorder, interface, between
+        self._number = 0
+        self._parts: tuple[Part, ...] = ()
+        """All that goes through a channel has one shape, which is looked up once: that takes longer than all else."""
+
+    def send(self, value: Any, timeout: float) -> None:
+        """Hand over a value."""
+        began = time.monotonic()
+        self._channel.send(value, timeout)
+        self._note(value, began)
+
+    def recv(self, timeout: float) -> Any:
+        """The next value."""
+        began = time.monotonic()
+        value = self._channel.recv(timeout)
+        self._note(value, began)
+        return value
+
+    def fill(self) -> float:
+        """That of the channel."""
+        return self._channel.fill()
+
+    def close(self) -> None:
+        """Close the channel."""
+        self._channel.close()
+
+    def _note(self, value: Any, began: float) -> None:
+        # Counted also while the window is closed: the n-th value sent is the n-th received.
+        self._number += 1
+        notes = self._recorder.notes
+        if notes is not None:
+            now = time.monotonic()
+            self._parts = self._parts or (_part(self._interface, value),)
+            notes.append((self, began, now, self._number, self._channel.fill()))
+
+    def noted(self, begin: int, end: int, number: int, fill: float) -> Crossing:
+        """A note in plain words."""
+        interface = self._interface
+        sends = interface.producer == self._recorder.fragment
+        channel = f"{self._between} {interface.value.id}"
+        peer = interface.consumer if sends else interface.producer
+        return Crossing(begin, end, sends, peer, self._between, channel, str(number), self._parts, fill)
+
+
+class RecordedMailbox:
+    """One end of a mailbox that notes how long it took to leave or to get a bundle."""
+
+    def __init__(self, box: Mailbox, recorder: Recorder, interfaces: Sequence[Interface]) -> None:
+        self._box, self._recorder = box, recorder
+        self._interfaces = {interface.key: interface for interface in interfaces}
+        self._parts: tuple[Part, ...] = ()
+
+    def post(self, bundle: Bundle, timeout: float) -> None:
+        """Leave a bundle."""
+        began = time.monotonic()
+        self._box.post(bundle, timeout)
+        self._note(bundle, began)
+
+    def pick(self, timeout: float) -> Bundle:
+        """A bundle."""
+        began = time.monotonic()
+        bundle = self._box.pick(timeout)
+        self._note(bundle, began)
+        return bundle
+
+    def fill(self) -> float:
+        """That of the mailbox."""
+        return self._box.fill()
+
+    def end(self) -> None:
+        """Let posting succeed at once."""
+        self._box.end()
+
+    def close(self) -> None:
+        """Close the mailbox."""
+        self._box.close()
+
+    def _note(self, bundle: Bundle, began: float) -> None:
+        notes = self._recorder.notes
+        if notes is not None:
+            now = time.monotonic()
+            if not self._parts:
+                self._parts = tuple(_part(self._interfaces[key], value) for key, value in bundle.values.items())
+            notes.append((self, began, now, bundle.replica, bundle.iteration, self._box.fill()))
+
+    def noted(self, begin: int, end: int, replica: int, iteration: int, fill: float) -> Crossing:
+        """A note in plain words."""
+        interface = next(iter(self._interfaces.values()))
+        sends = interface.producer == self._recorder.fragment
+        between = f"{interface.producer} -> {interface.consumer}"
+        peer = interface.consumer if sends else interface.producer
+        return Crossing(begin, end, sends, peer, between, between, f"{replica}.{iteration}", self._parts, fill)
+
+
+def _part(interface: Interface, value: Any) -> Part:
+    shown = str(dataclasses.replace(interface.value, shape=tuple(value.shape)))
+    return Part(interface.value.id, interface.name or shown, shown, value.nbytes)

@@ -1,0 +1,1 @@
+"""The side of the engines that never loads JAX: starting processes, and ending what they leave behind."""
