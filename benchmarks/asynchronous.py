@@ -19,7 +19,7 @@ import fragmenta
 from fragmenta import Algorithm, Cluster, Environment, stage
 from fragmenta.engines import LocalEngine
 from fragmenta.rl import keys_by_index
-from fragmenta.runs.episodes import best_return
+from fragmenta.runs.episode_statistics import best_return
 
 ACTORS = 4
 LEARNERS = {

@@ -17,7 +17,7 @@ import fragmenta
 from fragmenta.coordinator.plan import project
 from fragmenta.engines import LocalEngine
 from fragmenta.engines.hardware import keep_compiled_programs, local_cluster
-from fragmenta.runs.episodes import RecentEpisodes
+from fragmenta.runs.episode_statistics import RecentEpisodes
 
 
 def algorithm(num_envs: int, total_steps: int) -> fragmenta.PPO:

@@ -15,7 +15,7 @@ import fragmenta
 from fragmenta import nn
 from fragmenta.engines import LocalEngine
 from fragmenta.engines.hardware import local_cluster
-from fragmenta.runs.episodes import RecentEpisodes
+from fragmenta.runs.episode_statistics import RecentEpisodes
 
 WINDOWS, ITERATIONS = 3, 64
 LAYER_BY_LAYER = 10**12

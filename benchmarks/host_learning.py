@@ -36,7 +36,7 @@ POLICIES = ("single_learner_coarse", "single_learner_fine", "multi_learner")
 def train_here(env: str, policy: str, seed: int) -> None:
     """One run in this process; prints its curve and outcome as JSON."""
     import fragmenta
-    from fragmenta.runs.episodes import best_return
+    from fragmenta.runs.episode_statistics import best_return
 
     algorithm = fragmenta.PPO(**SETTINGS[env][0])
     cluster = fragmenta.Cluster(("cpu:0", "cpu:1"), replicas=2)

@@ -3,7 +3,7 @@
 import sys
 
 import fragmenta
-from fragmenta.runs.episodes import best_return
+from fragmenta.runs.episode_statistics import best_return
 
 PENDULUM = fragmenta.PPO(
     num_envs=64, horizon=64, epochs=10, minibatches=8, gamma=0.95, entropy_cost=0.0, clip=0.2, learning_rate=1e-3

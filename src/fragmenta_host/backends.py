@@ -8,8 +8,8 @@ import numpy as np
 from fragmenta_core.arrays import Arrays, Description
 from fragmenta_core.faults import Fault
 from fragmenta_host.catalogue import Spec, single_maker, vector_class
-from fragmenta_host.group import Group
-from fragmenta_host.priority import step_aside
+from fragmenta_host.priority import never_preempt
+from fragmenta_host.serial import SerialEnvs
 
 
 class Backend(Protocol):
@@ -48,7 +48,9 @@ class InProcess:
     def __init__(self, spec: Spec, description: Description, count: int, threads: int) -> None:
         self.arrays = Arrays(description, count)
         maker = single_maker(spec)
-        self._groups = [Group(maker, description, self.arrays, range(i, count, threads), i) for i in range(threads)]
+        self._groups = [
+            SerialEnvs(maker, description, self.arrays, range(i, count, threads), i) for i in range(threads)
+        ]
         self._threads = ThreadPoolExecutor(threads, "fragmenta-envs") if threads > 1 else None
 
     def reset(self, seeds: np.ndarray) -> list[Fault]:
@@ -94,7 +96,7 @@ class Vectors:
         """Build all vectors anew, because most packages take seeds only then, and start episodes."""
         self.close()
         # Threads that a package starts inherit the priority of the one that makes the vector.
-        with ThreadPoolExecutor(1, initializer=step_aside) as aside:
+        with ThreadPoolExecutor(1, initializer=never_preempt) as aside:
             for low, high in self._spans:
                 self._vectors[low, high] = aside.submit(self._make, seeds[low:high]).result()
         for (low, high), vector in self._vectors.items():

@@ -13,7 +13,7 @@ from fragmenta_core.faults import UnusableError
 from fragmenta_core.spaces import leaves
 from fragmenta_host.gymnasium_envs import built, load
 from fragmenta_host.gymnasium_spaces import action_maker, action_space, convert, flattener
-from fragmenta_host.single import Outcome, Seen
+from fragmenta_host.single import Seen, StepResult
 
 MOVED = {"mpe": "mpe2"}
 """Families that have become packages of their own."""
@@ -54,7 +54,7 @@ class PettingZooEnv:
         observations, _ = self.env.reset(seed=seed)
         return self._rows(observations), self._among(self.env.agents)
 
-    def step(self, action: Any) -> Outcome:
+    def step(self, action: Any) -> StepResult:
         """One step of the agents that are there; what the others would do is not sent."""
         there = set(self.env.agents)
         sent = {agent: chosen for agent, chosen in zip(self._agents, action, strict=True) if agent in there}

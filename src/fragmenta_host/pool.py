@@ -14,8 +14,8 @@ from fragmenta_core.arrays import MOST_PROCESSES, Description
 from fragmenta_core.faults import EnvironmentFaultError, Fault, UnusableError
 from fragmenta_host.backends import Backend, InProcess, RestartingBackend, Vectors
 from fragmenta_host.catalogue import Spec, vector_class
-from fragmenta_host.process import ENDING_SECONDS, GoneError, WorkerProcess
-from fragmenta_host.processes import Lane, Processes
+from fragmenta_host.env_process import ENDING_SECONDS, EnvProcess, GoneError
+from fragmenta_host.env_processes import EnvProcesses, Lane
 from fragmenta_host.stepped import Stepped, read, wrong_numbers, wrong_observations
 
 MODES = ("auto", "serial", "threads", "processes")
@@ -132,7 +132,7 @@ class Pool:
         """What the package's own checker says against the environment, found out in a process of its own."""
         if self.spec.is_vector:
             return []
-        worker = WorkerProcess()
+        worker = EnvProcess()
         try:
             order = {"order": "check", "spec": dataclasses.asdict(self.spec)}
             return worker.order(order, self.options.timeout)["complaints"]
@@ -152,14 +152,14 @@ class Pool:
             if self.options.restarts:
                 raise UnusableError(f"{self.spec} cannot start single environments anew: leave env_restarts out")
             return vector_class(self.spec).describe(self.spec.name, self.spec.arguments, self.spec.stack), 0.0
-        worker = WorkerProcess()  # ends once it has answered: until there is a reset, nothing is left running
+        worker = EnvProcess()  # ends once it has answered: until there is a reset, nothing is left running
         try:
             description = self._ask_what(worker)
             return description, self._measure(worker) if self.options.mode == "auto" else 0.0
         finally:
             worker.close()
 
-    def _ask_what(self, worker: WorkerProcess) -> Description:
+    def _ask_what(self, worker: EnvProcess) -> Description:
         try:
             order = {"order": "describe", "spec": dataclasses.asdict(self.spec)}
             found = worker.order(order, self.options.timeout)
@@ -171,7 +171,7 @@ class Pool:
             raise self._fatal(Fault(**fault), 0, "")
         return Description.from_json(found["description"])
 
-    def _measure(self, worker: WorkerProcess) -> float:
+    def _measure(self, worker: EnvProcess) -> float:
         """How long one step takes; for one that fails as long as can be, because it is best kept in processes."""
         try:
             found = worker.order({"order": "measure"}, min(self.options.timeout, TRIAL_SECONDS))
@@ -213,7 +213,7 @@ class Pool:
             return Vectors(self.spec, self.description, count, self._parts, self.workers)
         if self.mode != "processes":
             return InProcess(self.spec, self.description, count, self.workers)
-        return Processes(self.spec, self.description, count, self._parts, self.workers, self.options.timeout)
+        return EnvProcesses(self.spec, self.description, count, self._parts, self.workers, self.options.timeout)
 
     def _unseen(self, backend: Backend) -> list[Fault]:
         return wrong_observations(self.description, backend.arrays.observation, 0)
@@ -269,7 +269,7 @@ class Pool:
             lane.release()  # a step that begins only now finds the pool closed
         at_rest = len(free) == len(lanes)
         # Closing an environment within its step may crash; in another process it may not.
-        if at_rest or isinstance(backend, Processes):
+        if at_rest or isinstance(backend, EnvProcesses):
             backend.close()
 
 

@@ -3,7 +3,7 @@
 import os
 
 
-def step_aside() -> None:
+def never_preempt() -> None:
     """Let this thread, and threads that it starts, never interrupt the one that woke it.
 
     Whoever hands out work to several workers, one after the other, must not lose its core to the first of them: the

@@ -9,7 +9,7 @@ from fragmenta_core.arrays import Description
 
 Seen = tuple[Any, Any]
 """What an episode begins with: the observation, and what else there is to say."""
-Outcome = tuple[Any, Any, Any, Any, Any]
+StepResult = tuple[Any, Any, Any, Any, Any]
 """What one step led to, before any reset: observation, reward, terminated, truncated, and what else there is to say.
 
 Both are just what Gymnasium's environments return: to make anything else of it costs a part of every step.
@@ -25,7 +25,7 @@ class Single(Protocol):
         """Start an episode; with a seed, the one that belongs to it."""
         ...
 
-    step: Callable[[Any], Outcome]
+    step: Callable[[Any], StepResult]
     """One step, with an entry of what `actions` gave."""
 
     def parts(self, observations: Sequence[Any]) -> Iterable[Sequence[Any]]:

@@ -12,7 +12,7 @@ from fragmenta import MAPPO, Environment
 from fragmenta.algorithms.actor_critic import Learner
 from fragmenta.algorithms.mappo import State
 from fragmenta.envs.probes import ProbeTeam
-from fragmenta.evaluation.episodes import evaluate
+from fragmenta.evaluation.evaluate import evaluate
 from helpers import assert_same, plain
 from replicas import on_replicas
 

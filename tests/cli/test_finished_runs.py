@@ -38,8 +38,8 @@ def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (["eval", "run", "--seed", "-3"], "seed is -3"),
         (["eval", "run", "--episode", "3"], "unknown flag '--episode': did you mean --episodes?"),
         (["play", "nowhere"], "there is no run directory 'nowhere'"),
-        (["play", "run", "--out", "film.png"], "out is 'film.png': choose a name that ends in .gif or .mp4"),
-        (["play", "run", "--out", "no/film.gif"], "there is no directory 'no'"),
+        (["play", "run", "--out", "video.png"], "out is 'video.png': choose a name that ends in .gif or .mp4"),
+        (["play", "run", "--out", "no/video.gif"], "there is no directory 'no'"),
         (["play", "run", "--episodes", "0"], "episodes is 0"),
         (["play", "run", "--max-steps", "0"], "max_steps is 0"),
         (["play", "probe"], "there is no picture of ProbeConstant"),
@@ -89,18 +89,18 @@ def test_play_writes_into_the_run_directory(runs: Path, capsys: pytest.CaptureFi
 
 def test_mp4_needs_ffmpeg(runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
     monkeypatch.setitem(__import__("sys").modules, "imageio_ffmpeg", None)
-    assert main(["play", str(runs / "run"), "--out", str(runs / "film.mp4")]) == 2
+    assert main(["play", str(runs / "run"), "--out", str(runs / "video.mp4")]) == 2
     assert "MP4 needs imageio-ffmpeg: pip install 'fragmenta[mp4]', or choose a .gif" in capsys.readouterr().err
 
 
 def test_mp4(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ffmpeg = pytest.importorskip("imageio_ffmpeg")
-    film = runs / "film.mp4"
-    text = printed(capsys, "play", str(runs / "run"), "--out", str(film), "--episodes", "1", "--max-steps", "20")
-    assert f"wrote {film}: " in text
-    frames, seconds = ffmpeg.count_frames_and_secs(film)
+    video = runs / "video.mp4"
+    text = printed(capsys, "play", str(runs / "run"), "--out", str(video), "--episodes", "1", "--max-steps", "20")
+    assert f"wrote {video}: " in text
+    frames, seconds = ffmpeg.count_frames_and_secs(video)
     assert frames == round(25 * seconds) > 20
-    assert [path.name for path in runs.glob("*film*")] == ["film.mp4"]
+    assert [path.name for path in runs.glob("*video*")] == ["video.mp4"]
 
 
 def test_export_says_how_to_call_what_it_wrote(runs: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from fragmenta.engines.launch import Launcher
+from fragmenta.engines.launcher import Launcher
 from fragmenta.engines.processes import ProcessLauncher
 from fragmenta.engines.ray import RayLauncher
 

@@ -15,8 +15,8 @@ import pytest
 from fragmenta import PPO, EnvOptions, train
 from fragmenta_core.faults import EnvironmentFaultError
 from fragmenta_host.catalogue import Spec
+from fragmenta_host.env_processes import EnvProcesses
 from fragmenta_host.pool import ClosedPoolError, Pool, PoolOptions
-from fragmenta_host.processes import Processes
 
 COUNT = 4
 
@@ -268,7 +268,7 @@ def test_workers_never_load_jax() -> None:
     try:
         environments.reset(np.arange(COUNT))
         backend = environments._backend
-        assert isinstance(backend, Processes)
+        assert isinstance(backend, EnvProcesses)
         modules = backend._workers[1].order({"order": "modules"}, 20.0)["modules"]
         assert "gymnasium" in modules
         assert not [name for name in modules if name.partition(".")[0] in ("jax", "jaxlib", "fragmenta")]

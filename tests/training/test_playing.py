@@ -12,7 +12,7 @@ from fragmenta import A2C, MAPPO, PPO, ConfigError, EnvOptions, RecurrentPPO, St
 from fragmenta.algorithms import Algorithm
 from fragmenta.envs import Environment
 from fragmenta.envs.render import picture_of
-from fragmenta.evaluation.episodes import evaluate
+from fragmenta.evaluation.evaluate import evaluate
 from fragmenta.evaluation.playing import Frame, play
 from fragmenta.evaluation.videos import record
 from fragmenta_core.spaces import Box
@@ -83,11 +83,11 @@ def test_what_cannot_be_drawn_is_one_line(name: str, arguments: str, says: str) 
 
 def test_the_film_is_written_whole(tmp_path: Path) -> None:
     algorithm, env = A2C(**SMALL), make("drawn_envs:Drawn", EnvOptions(env_mode="serial"))
-    film = play(algorithm, env, untrained(algorithm, env), episodes=2)
-    endings = record(film, tmp_path / "film.gif")
+    video = play(algorithm, env, untrained(algorithm, env), episodes=2)
+    endings = record(video, tmp_path / "video.gif")
     assert [(ending.step, ending.total) for ending in endings] == [(5, 5.0), (5, 5.0)]
-    assert [path.name for path in tmp_path.iterdir()] == ["film.gif"]
-    with Image.open(tmp_path / "film.gif") as image:
+    assert [path.name for path in tmp_path.iterdir()] == ["video.gif"]
+    with Image.open(tmp_path / "video.gif") as image:
         assert image.size == (48, 32 + 26)
         first = np.asarray(image.convert("RGB"))
         image.seek(3)
@@ -101,7 +101,7 @@ def test_a_film_that_fails_leaves_nothing(tmp_path: Path) -> None:
     algorithm = A2C(**SMALL)
     env = make("drawn_envs:Drawn", EnvOptions(env_args='{"picture": "none"}', env_mode="serial"))
     with pytest.raises(ConfigError):
-        record(play(algorithm, env, untrained(algorithm, env)), tmp_path / "film.gif")
+        record(play(algorithm, env, untrained(algorithm, env)), tmp_path / "video.gif")
     assert not list(tmp_path.iterdir())
 
 

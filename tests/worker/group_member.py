@@ -11,7 +11,7 @@ def main(port: str, count: int, index: int) -> None:
     import numpy as np
     from jax.sharding import NamedSharding, PartitionSpec
 
-    from fragmenta.worker.backends.group import join
+    from fragmenta.worker.backends.distributed import join
 
     join(f"127.0.0.1:{port}", f"127.0.0.1:{port}", count, index, "127.0.0.1")
     mesh = jax.make_mesh((count,), ("members",))

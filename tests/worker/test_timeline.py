@@ -11,7 +11,7 @@ from fragmenta import IMPALA, PPO, Plan, make
 from fragmenta.engines import LocalEngine
 from fragmenta.graph import Operator
 from fragmenta.profiling.perfetto import to_perfetto
-from fragmenta.profiling.recorder import Crossing, Iteration, Part, Recording, Span, Window
+from fragmenta.profiling.timeline import Crossing, Iteration, Part, Span, Window, WorkerTimeline
 from fragmenta.profiling.timings import Timings, bottleneck
 from fragmenta.runs.timeline_files import measure
 from helpers import cpu_cluster, initial_state, planned
@@ -24,7 +24,7 @@ ITERATIONS, WINDOW = 12, (3, 8)
 
 def recorded(
     algorithm: Any, policy: str, replicas: int, env: str = "CartPole-v1", lag: int = 0
-) -> tuple[Plan, list[Recording]]:
+) -> tuple[Plan, list[WorkerTimeline]]:
     environment = make(env)
     cluster = dataclasses.replace(cpu_cluster(1 + replicas, replicas), lag=lag)
     plan = planned(algorithm, environment, policy, cluster, merge=False)
@@ -35,14 +35,14 @@ def recorded(
             for report in engine.run(ITERATIONS):
                 assert all(0 <= fill <= 1 for fill in report.fill.values())
                 assert set(report.fill) == {f"{i.producer} -> {i.consumer}" for i in plan.interfaces}
-            return plan, engine.recordings()
+            return plan, engine.timelines()
 
 
-def check(plan: Plan, recordings: list[Recording]) -> Timeline:
+def check(plan: Plan, timelines: list[WorkerTimeline]) -> Timeline:
     """What is true of every timeline."""
-    timeline = read_timeline(to_perfetto(recordings))
+    timeline = read_timeline(to_perfetto(timelines))
     assert list(timeline.processes.values()) == [program.fragment.name for program in plan.programs]
-    assert list(timeline.threads.values()) == [recording.worker for recording in recordings]
+    assert list(timeline.threads.values()) == [timeline.worker for timeline in timelines]
     for track, name in timeline.threads.items():
         assert timeline.processes[timeline.parents[track]] == name.partition("[")[0]
     for slices in timeline.slices.values():
@@ -56,8 +56,8 @@ def check(plan: Plan, recordings: list[Recording]) -> Timeline:
 
 
 def test_coarse_with_two_actors() -> None:
-    plan, recordings = recorded(TINY, "single_learner_coarse", 2)
-    timeline = check(plan, recordings)
+    plan, timelines = recorded(TINY, "single_learner_coarse", 2)
+    timeline = check(plan, timelines)
     for slices in timeline.slices.values():
         assert [s.name for s in slices if s.depth == 0] == [f"iteration {i}" for i in range(*WINDOW)]
     assert len([s for s in timeline.slices["learner"] if s.name == "learn"]) == 5
@@ -76,8 +76,8 @@ def test_coarse_with_two_actors() -> None:
 
 
 def test_fine_has_an_arrow_for_every_step() -> None:
-    plan, recordings = recorded(TINY, "single_learner_fine", 1)
-    timeline = check(plan, recordings)
+    plan, timelines = recorded(TINY, "single_learner_fine", 1)
+    timeline = check(plan, timelines)
     assert len([s for s in timeline.slices["env"] if s.name == "step"]) == 5 * 8
     assert len([s for s in timeline.slices["learner"] if s.name == "wait for observation from env"]) == 5 * 8
     assert len(timeline.arrows) == 5 * sum(i.times for i in plan.interfaces)
@@ -85,8 +85,8 @@ def test_fine_has_an_arrow_for_every_step() -> None:
 
 
 def test_actors_that_run_freely_are_seen_while_the_learner_is() -> None:
-    plan, recordings = recorded(FREE, "single_learner_async", 2)
-    timeline = check(plan, recordings)
+    plan, timelines = recorded(FREE, "single_learner_async", 2)
+    timeline = check(plan, timelines)
     learner = [s for s in timeline.slices["learner"] if s.depth == 0]
     assert [s.name for s in learner] == [f"iteration {i}" for i in range(*WINDOW)]
     assert all("lag" in s.details for s in learner)
@@ -100,26 +100,26 @@ def test_actors_that_run_freely_are_seen_while_the_learner_is() -> None:
 
 
 def test_fused_shows_its_launches() -> None:
-    plan, recordings = recorded(TINY, "fused", 1)
-    timeline = check(plan, recordings)
+    plan, timelines = recorded(TINY, "fused", 1)
+    timeline = check(plan, timelines)
     assert not timeline.arrows
     assert not timeline.counters
-    launches = [s for s in timeline.slices["all"] if s.category == "launch"]
+    launches = [s for s in timeline.slices["all"] if s.category == "burst"]
     assert launches
     assert {s.name for s in launches} == {"loop x8(act, step), learn"}
-    assert sum(i.launched for i in recordings[0].iterations) >= 1
+    assert sum(i.burst for i in timelines[0].iterations) >= 1
 
 
 def test_environments_on_the_host() -> None:
-    plan, recordings = recorded(TINY, "single_learner_coarse", 2, "gymnasium:CartPole-v1")
-    timeline = check(plan, recordings)
+    plan, timelines = recorded(TINY, "single_learner_coarse", 2, "gymnasium:CartPole-v1")
+    timeline = check(plan, timelines)
     steps = [s for s in timeline.slices["actor[0]"] if s.category == "host"]
     assert [s.name for s in steps] == ["step"] * 5 * 8
 
 
 def test_what_is_measured_adds_up_and_survives_json() -> None:
-    plan, recordings = recorded(TINY, "single_learner_coarse", 2)
-    timings = measure(recordings)
+    plan, timelines = recorded(TINY, "single_learner_coarse", 2)
+    timings = measure(timelines)
     for worker in timings.workers:
         assert worker.iterations == 5
         assert 0 < worker.busy_ms < worker.iteration_ms
@@ -135,15 +135,15 @@ def test_what_is_measured_adds_up_and_survives_json() -> None:
 
 def test_a_recording_is_text_and_numbers() -> None:
     """So that another process can send it in any format, and the same timeline comes of it."""
-    _, recordings = recorded(FREE, "single_learner_async", 2)
-    received = [_rebuilt(json.loads(json.dumps(dataclasses.asdict(recording)))) for recording in recordings]
-    assert received == recordings
-    assert to_perfetto(received) == to_perfetto(recordings)
+    _, timelines = recorded(FREE, "single_learner_async", 2)
+    received = [_rebuilt(json.loads(json.dumps(dataclasses.asdict(timeline)))) for timeline in timelines]
+    assert received == timelines
+    assert to_perfetto(received) == to_perfetto(timelines)
 
 
-def _rebuilt(data: dict[str, Any]) -> Recording:
+def _rebuilt(data: dict[str, Any]) -> WorkerTimeline:
     parts = [tuple(Part(*part) for part in row[Crossing._fields.index("parts")]) for row in data["crossings"]]
-    return Recording(
+    return WorkerTimeline(
         data["fragment"],
         data["worker"],
         tuple(Iteration(*row) for row in data["iterations"]),
@@ -154,13 +154,13 @@ def _rebuilt(data: dict[str, Any]) -> Recording:
 
 def test_one_behind_pairs_what_was_sent_with_what_was_taken() -> None:
     """With lag 1 the actor takes in an iteration what the learner sent in the one before."""
-    plan, recordings = recorded(TINY, "single_learner_coarse", 2, lag=1)
-    timeline = check(plan, recordings)
+    plan, timelines = recorded(TINY, "single_learner_coarse", 2, lag=1)
+    timeline = check(plan, timelines)
     assert timeline.counters["parameter lag of learner"] == [1.0] * 5
-    sent = {(c.channel, c.ticket): c for r in recordings for c in r.crossings if c.sends}
-    pairs = [(sent[c.channel, c.ticket], c) for r in recordings for c in r.crossings if (c.channel, c.ticket) in sent]
+    sent = {(c.channel, c.ticket): c for r in timelines for c in r.crossings if c.sends}
+    pairs = [(sent[c.channel, c.ticket], c) for r in timelines for c in r.crossings if (c.channel, c.ticket) in sent]
     assert all(gave.parts == took.parts for gave, took in pairs)
-    takes = [c for c in recordings[0].crossings if not c.sends]
+    takes = [c for c in timelines[0].crossings if not c.sends]
     assert sum((c.channel, c.ticket) in sent for c in takes) == len(takes) * 4 // 5, "the first were sent before"
 
 
@@ -171,9 +171,9 @@ def test_a_short_run_has_a_window_too(iterations: int, window: tuple[int, int]) 
 
 
 def test_memory_does_not_grow_with_the_run(monkeypatch: Any) -> None:
-    monkeypatch.setattr("fragmenta.profiling.recorder.MOST_NOTES", 100)
-    _, recordings = recorded(TINY, "single_learner_fine", 1)
-    assert all(1 <= len(recording.iterations) < 5 for recording in recordings)
+    monkeypatch.setattr("fragmenta.profiling.timeline.MOST_NOTES", 100)
+    _, timelines = recorded(TINY, "single_learner_fine", 1)
+    assert all(1 <= len(timeline.iterations) < 5 for timeline in timelines)
 
 
 def test_an_engine_without_a_window_records_nothing() -> None:
@@ -182,4 +182,4 @@ def test_an_engine_without_a_window_records_nothing() -> None:
     with LocalEngine(plan) as engine:
         engine.begin(jax.tree.leaves(initial_state(TINY, env)))
         assert [report.iteration for report in engine.run(2)] == [0, 1]
-        assert engine.recordings() == []
+        assert engine.timelines() == []

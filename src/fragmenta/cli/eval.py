@@ -7,7 +7,7 @@ import time
 from fragmenta.cli.arguments import read_options
 from fragmenta.engines.hardware import keep_compiled_programs
 from fragmenta.errors import ConfigError
-from fragmenta.evaluation.episodes import Evaluation, evaluate
+from fragmenta.evaluation.evaluate import Evaluation, evaluate
 from fragmenta.runs.opening import open_run
 from fragmenta.runs.run_directory import sha256
 

@@ -1,4 +1,4 @@
-"""`fragmenta play`: a film of the policy of a run."""
+"""`fragmenta play`: a video of the policy of a run."""
 
 import dataclasses
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 from fragmenta.cli.arguments import read_options
 from fragmenta.engines.hardware import keep_compiled_programs
 from fragmenta.evaluation.playing import play
-from fragmenta.evaluation.videos import check_path, record
+from fragmenta.evaluation.videos import check_path, write_video
 from fragmenta.runs.opening import open_run
 
 
@@ -25,16 +25,16 @@ class PlayOptions:
 
 
 def run(arguments: list[str]) -> int:
-    """Play, write the film, say what is on it."""
+    """Play, write the video, say what is on it."""
     path, options = read_options("play", "RUN", PlayOptions, arguments)
     opened = open_run(path)
     out = options.out or opened.path / "play.gif"
     check_path(out)
     keep_compiled_programs()
-    film = play(opened.algorithm, opened.env, opened.params(), options.episodes, options.seed, options.max_steps)
-    for ending in record(film, out):
+    video = play(opened.algorithm, opened.env, opened.params(), options.episodes, options.seed, options.max_steps)
+    for ending in write_video(video, out):
         print(f"episode {ending.episode + 1}: return {ending.total:.1f}, {ending.step:,} steps")
     size = out.stat().st_size
     shown = f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.0f} KB"
-    print(f"wrote {out}: {film.per_second:.0f} pictures per second, {shown}")
+    print(f"wrote {out}: {video.per_second:.0f} pictures per second, {shown}")
     return 0

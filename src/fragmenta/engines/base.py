@@ -11,7 +11,7 @@ from fragmenta.envs import Environment
 from fragmenta.errors import ConfigError
 from fragmenta.graph import Plan
 from fragmenta.policies import Cluster, Policy
-from fragmenta.profiling.recorder import Recording, Window
+from fragmenta.profiling.timeline import Window, WorkerTimeline
 from fragmenta.worker.outcome import Outcome
 
 PLACEMENTS = ("pack", "spread")
@@ -142,7 +142,7 @@ class Engine(Protocol):
         """Let fragments that run freely end after the iteration that they are in."""
         ...
 
-    def recordings(self) -> list[Recording]:
+    def timelines(self) -> list[WorkerTimeline]:
         """What was recorded."""
         ...
 

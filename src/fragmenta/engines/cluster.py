@@ -15,12 +15,12 @@ from fragmenta.engines.base import Report, Setup, report
 from fragmenta.engines.control import FailedError, LostError, Peer
 from fragmenta.engines.crew import Crew
 from fragmenta.engines.dispatch import collect, part_of_state
-from fragmenta.engines.episodes import Episodes
-from fragmenta.engines.errors import lasts, shown
+from fragmenta.engines.episode_starts import EpisodeStarts
+from fragmenta.engines.errors import is_permanent, shown
 from fragmenta.engines.in_flight import InFlight, join_in_flight
-from fragmenta.engines.launch import Launcher
+from fragmenta.engines.launcher import Launcher
 from fragmenta.engines.member import machine
-from fragmenta.profiling.recorder import Recording
+from fragmenta.profiling.timeline import WorkerTimeline
 from fragmenta.worker.execute import DeadlineError
 from fragmenta.worker.outcome import Outcome
 
@@ -39,19 +39,19 @@ class ClusterEngine:
     def __init__(self, setup: Setup, launcher: Launcher) -> None:
         self.plan, self._setup = setup.plan, setup
         self._crew = Crew(setup, launcher)
-        self._roamers = [
+        self._free_runners = [
             i for i, (program, _) in enumerate(self._crew.places) if program.fragment.name in setup.plan.free_running
         ]
-        self._roaming: dict[int, Peer] = {}
-        """Of the roamers, those that are at work."""
+        self._running_freely: dict[int, Peer] = {}
+        """Of the free-running workers, those that are at work."""
         self._replacing: dict[int, threading.Thread] = {}
         self._unplaced: dict[int, LostError | FailedError] = {}
-        """What became of roamers that could not be replaced."""
+        """What became of free-running workers that could not be replaced."""
         self._restarts = self._done = self._good = 0
         self._leaves: list[Any] = []
         self._in_flight: InFlight = {}
         self._chunk = 1
-        self._episodes = Episodes(setup, self._crew)
+        self._episodes = EpisodeStarts(setup, self._crew)
         self.env = self._episodes.env
         try:
             try:
@@ -98,32 +98,32 @@ class ClusterEngine:
 
     def finish(self) -> None:
         """Let fragments that run freely end after the iteration that they are in."""
-        if not self._roamers:
+        if not self._free_runners:
             return
-        roaming = dict(self._roaming)
-        for peer in roaming.values():
+        running = dict(self._running_freely)
+        for peer in running.values():
             peer.tell("end")
         with contextlib.suppress(LostError):  # who is lost now is not needed any more
-            for peer, number in [(peer, peer.order("rest")) for peer in roaming.values()]:
+            for peer, number in [(peer, peer.order("rest")) for peer in running.values()]:
                 peer.answer(number, self._setup.deadline)
             self._gather()
 
-    def recordings(self) -> list[Recording]:
+    def timelines(self) -> list[WorkerTimeline]:
         """What every worker did in the window, in this process' time."""
         found = []
         for i, peer in self._crew.peers.items():
-            if i in self._roamers and i not in self._roaming:
+            if i in self._free_runners and i not in self._running_freely:
                 continue
             sent = time.monotonic()
             try:
-                answer, _ = peer.ask("recording", self._crew.patience)
+                answer, _ = peer.ask("timeline", self._crew.patience)
             except LostError:
                 continue  # one that runs freely, at the very end
             # The clocks of two machines are compared on the way there and back: half of it each is the best guess.
             ahead = answer["clock"] - (sent + time.monotonic()) / 2
             same_clock = peer.hello["machine"].split()[0] == machine().split()[0]
-            if answer["recording"] is not None:
-                found.append(Recording.from_lists(answer["recording"], 0.0 if same_clock else ahead))
+            if answer["timeline"] is not None:
+                found.append(WorkerTimeline.from_lists(answer["timeline"], 0.0 if same_clock else ahead))
         return found
 
     def close(self) -> None:
@@ -141,12 +141,12 @@ class ClusterEngine:
         numbers = {i: self._begin_load(i, self._leaves) for i in range(len(self._crew))}
         for i, number in numbers.items():
             self._crew.peers[i].answer(number, self._crew.patience)
-        for i in self._roamers:
-            self._let_roam(i)
+        for i in self._free_runners:
+            self._let_run_freely(i)
 
-    def _let_roam(self, i: int) -> None:
-        self._crew.peers[i].order("roam")
-        self._roaming[i] = self._crew.peers[i]
+    def _let_run_freely(self, i: int) -> None:
+        self._crew.peers[i].order("run_freely")
+        self._running_freely[i] = self._crew.peers[i]
 
     def _begin_load(self, i: int, leaves: list[Any]) -> int:
         program, replica = self._crew.places[i]
@@ -157,7 +157,7 @@ class ClusterEngine:
     def _stretch(self, iterations: int) -> Iterator[Report]:
         """So many iterations, and then a snapshot of the state."""
         began, crew = time.monotonic(), self._crew
-        steady = [i for i in range(len(crew)) if i not in self._roamers]
+        steady = [i for i in range(len(crew)) if i not in self._free_runners]
         runs = {i: crew.peers[i].order("run", iterations=iterations) for i in steady}
         heard: Heard = {i: collections.deque() for i in steady}
         for iteration in range(self._good, self._good + iterations):
@@ -186,13 +186,13 @@ class ClusterEngine:
             raise DeadlineError(f"no report from {late} within {patience:g} s") from None
         i = peer.index
         if failure := self._unplaced.pop(i, None):
-            self._replace_roamer(i, failure)
-        elif (self._roaming if i in self._roamers else self._crew.peers).get(i) is not peer:
+            self._replace_free_runner(i, failure)
+        elif (self._running_freely if i in self._free_runners else self._crew.peers).get(i) is not peer:
             return  # word of one that was replaced already, or is about to be
         elif message is None or "failed" in message:
             failure = LostError(f"{peer.name} {peer.lost}") if message is None else peer.failure(message)
-            if i in self._roamers:
-                self._replace_roamer(i, failure)
+            if i in self._free_runners:
+                self._replace_free_runner(i, failure)
             elif message is None or message["answers"] == runs[i]:  # else it was raised where it was asked for
                 raise failure
         elif message["report"] == runs.get(i):
@@ -212,7 +212,7 @@ class ClusterEngine:
     def _gather(self) -> None:
         """Keep the whole state; the part of one that is being replaced stays as it was."""
         crew = self._crew
-        settled = {i: peer for i, peer in crew.peers.items() if i not in self._roamers} | self._roaming
+        settled = {i: peer for i, peer in crew.peers.items() if i not in self._free_runners} | self._running_freely
         numbers = {i: peer.order("state") for i, peer in settled.items()}
         kept, held, env_restarts = [], [], 0
         for i, (program, replica) in enumerate(crew.places):
@@ -224,7 +224,7 @@ class ClusterEngine:
                     part, late = dict(zip(leaves, arrays, strict=False)), iter(arrays[len(leaves) :])
                     held.append({(value, to): [next(late) for _ in range(n)] for value, to, n in answer["in_flight"]})
                 except LostError:
-                    if i not in self._roamers:
+                    if i not in self._free_runners:
                         raise
             kept.append((program, part or part_of_state(program, replica, self._leaves)))
         self._leaves = collect(self.plan, kept, self._leaves)
@@ -236,7 +236,7 @@ class ClusterEngine:
         while True:
             failure = self._crew.cause(failure)
             self._spend(failure)
-            self._roaming.clear()
+            self._running_freely.clear()
             self._await_replacements()
             lost = self._crew.bring_to_rest(failure)
             time.sleep(min(FIRST_BACK_OFF * 2 ** (self._restarts - 1), LONGEST_BACK_OFF))
@@ -253,23 +253,23 @@ class ClusterEngine:
     def _spend(self, failure: LostError | FailedError) -> None:
         """Take one replacement from the budget; raises the failure if none is left or it would only come again."""
         budget = self._setup.options.restarts
-        if lasts(failure) or self._restarts >= budget:
+        if is_permanent(failure) or self._restarts >= budget:
             raise shown(failure) from None
         self._restarts += 1
         trace, who = (failure.trace, f"{failure.worker}: ") if isinstance(failure, FailedError) else ("", "")
         again = f"replaced ({self._restarts} of {budget}), to go on after {self._good} iterations"
         print(f"{trace}fragmenta: {who}{failure}; {again}", file=sys.stderr, flush=True)
 
-    def _replace_roamer(self, i: int, failure: LostError | FailedError) -> None:
+    def _replace_free_runner(self, i: int, failure: LostError | FailedError) -> None:
         """Replace one that nobody waits for, while the others go on; without it once the budget is spent."""
-        self._roaming.pop(i, None)
-        if self._restarts >= self._setup.options.restarts and self._roaming and not lasts(failure):
+        self._running_freely.pop(i, None)
+        if self._restarts >= self._setup.options.restarts and self._running_freely and not is_permanent(failure):
             print(f"fragmenta: {failure}; training goes on without it", file=sys.stderr, flush=True)
             self._crew.end(i)
             return
         self._spend(failure)
         self._crew.end(i)
-        thread = threading.Thread(target=self._add_roamer, args=(i,), name="fragmenta-replaces", daemon=True)
+        thread = threading.Thread(target=self._add_free_runner, args=(i,), name="fragmenta-replaces", daemon=True)
         self._replacing[i] = thread
         thread.start()
 
@@ -279,13 +279,13 @@ class ClusterEngine:
         self._replacing.clear()
         self._unplaced.clear()
 
-    def _add_roamer(self, i: int) -> None:
+    def _add_free_runner(self, i: int) -> None:
         try:
             self._crew.start([i])
             self._crew.connect([i])
             leaves = self._episodes.renewed(self._leaves, (self._good, self._restarts), only=i)
             self._crew.peers[i].answer(self._begin_load(i, leaves), self._crew.patience)
-            self._let_roam(i)
+            self._let_run_freely(i)
         except (LostError, FailedError) as failure:
             self._unplaced[i] = failure
             self._crew.inbox.put((self._crew.peers[i], None, []))  # wakes who hears

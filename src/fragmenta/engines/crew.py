@@ -14,7 +14,7 @@ from fragmenta.engines.base import Placed, Setup
 from fragmenta.engines.control import Connection, FailedError, Inbox, LostError, Peer
 from fragmenta.engines.dispatch import links
 from fragmenta.engines.job import pickled_job
-from fragmenta.engines.launch import Launcher
+from fragmenta.engines.launcher import Launcher
 from fragmenta.engines.replica import hosts_environments, names, places
 from fragmenta.envs import HostEnvironment
 from fragmenta.errors import ConfigError

@@ -11,11 +11,11 @@ import jax.numpy as jnp
 from fragmenta.coordinator.partition.parts import joined, parts_of
 from fragmenta.graph import Delivery, Interface, Operator, Plan, Program
 from fragmenta.graph.layout import Split
-from fragmenta.profiling.recorder import Recorder, Window
+from fragmenta.profiling.timeline import Stopwatch, Window
 from fragmenta.worker.backends.xla import Site, from_raw, site, to_raw
 from fragmenta.worker.channels.mailbox import Mailbox
 from fragmenta.worker.channels.memory import Channel
-from fragmenta.worker.channels.recorded import RecordedChannel, RecordedMailbox
+from fragmenta.worker.channels.timed import TimedChannel, TimedMailbox
 from fragmenta.worker.deploy import Deployment, Ports, deploy
 from fragmenta.worker.optimize import optimize
 from fragmenta.worker.turns import take_turns
@@ -164,19 +164,19 @@ def connections(assignments: Sequence[Assignment]) -> dict[str, list[Channel | M
     return {pair: channels for pair, channels in found.items() if channels}
 
 
-def record(plan: Plan, assignments: Sequence[Assignment], window: Window) -> list[Recorder]:
-    """A recorder for every worker; from now on the ends of all channels note to it."""
+def time_workers(plan: Plan, assignments: Sequence[Assignment], window: Window) -> list[Stopwatch]:
+    """A stopwatch for every worker; from now on the ends of all channels note to it."""
     programs = {program.fragment.name: program for program in plan.programs}
     replicas = {name: program.replicas for name, program in programs.items()}
-    recorders = []
+    stopwatches = []
     for assignment in assignments:
         name, replica, ports = (
             assignment.deployment.schedule.program.fragment.name,
             assignment.replica,
             assignment.ports,
         )
-        recorder = Recorder(name, programs[name].worker(replica), window, follows=name in plan.free_running)
-        recorders.append(recorder)
+        stopwatch = Stopwatch(name, programs[name].worker(replica), window, follows=name in plan.free_running)
+        stopwatches.append(stopwatch)
         for interface in plan.interfaces:
             pairs = _pairs(interface, replicas)
             for ends, side, fragment in (
@@ -187,9 +187,9 @@ def record(plan: Plan, assignments: Sequence[Assignment], window: Window) -> lis
                     continue
                 own = [pair for pair in pairs if pair[side] == replica]
                 ends[interface.key] = [
-                    RecordedChannel(
+                    TimedChannel(
                         channel,
-                        recorder,
+                        stopwatch,
                         interface,
                         f"{programs[interface.producer].worker(source)} -> "
                         f"{programs[interface.consumer].worker(target)}",
@@ -199,8 +199,8 @@ def record(plan: Plan, assignments: Sequence[Assignment], window: Window) -> lis
         for boxes, side in ((ports.posts, "consumer"), (ports.pickups, "producer")):
             for peer, box in boxes.items():
                 between = [i for i in plan.interfaces if getattr(i, side) == peer and name in (i.producer, i.consumer)]
-                boxes[peer] = RecordedMailbox(box, recorder, between)
-    return recorders
+                boxes[peer] = TimedMailbox(box, stopwatch, between)
+    return stopwatches
 
 
 def collect(plan: Plan, states: Sequence[tuple[Program, dict[int, Any]]], initial: Sequence[Any]) -> list[Any]:

@@ -14,7 +14,7 @@ class RemoteError(RuntimeError):
         self.trace = trace
 
 
-def lasts(failure: LostError | FailedError) -> bool:
+def is_permanent(failure: LostError | FailedError) -> bool:
     """Whether a failure would come again in a new process: a user's mistake, or one that has a budget of its own."""
     kinds = ("ConfigError", "UnusableError", "EnvironmentFaultError")
     return isinstance(failure, FailedError) and failure.kind in kinds

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from fragmenta.engines.base import Report, report
-from fragmenta.engines.dispatch import assign, collect, compile_plan, connections, record
+from fragmenta.engines.dispatch import assign, collect, compile_plan, connections, time_workers
 from fragmenta.engines.in_flight import InFlight, join_in_flight, split_in_flight
 from fragmenta.envs import Environment
 from fragmenta.graph import Delivery, Plan
-from fragmenta.profiling.recorder import Recording, Window
+from fragmenta.profiling.timeline import Window, WorkerTimeline
 from fragmenta.worker.channels.mailbox import Mailbox, mailbox
 from fragmenta.worker.channels.memory import ClosedError, MemoryChannel
 from fragmenta.worker.execute import DeadlineError, Worker
@@ -46,10 +46,10 @@ class LocalEngine:
         self._initial = list(state)
         assignments = assign(self.plan, self._deployments, self._initial, self._channel, self._mailbox)
         self._between = connections(assignments)
-        recorders = record(self.plan, assignments, self._window) if self._window else [None] * len(assignments)
+        stopwatches = time_workers(self.plan, assignments, self._window) if self._window else [None] * len(assignments)
         self._workers = [
-            Worker(a.deployment, a.replica, a.ports, a.state, self.deadline, recorder)
-            for a, recorder in zip(assignments, recorders, strict=True)
+            Worker(a.deployment, a.replica, a.ports, a.state, self.deadline, stopwatch)
+            for a, stopwatch in zip(assignments, stopwatches, strict=True)
         ]
         for worker in self._workers:
             if self._runs_freely(worker):
@@ -97,9 +97,9 @@ class LocalEngine:
         """What fragments that work one iteration behind will take next; ask between two runs, as for the state."""
         return join_in_flight(self.plan, [worker.in_flight() for worker in self._workers])
 
-    def recordings(self) -> list[Recording]:
+    def timelines(self) -> list[WorkerTimeline]:
         """What every worker did in the window, once the run has ended; empty without a window."""
-        return [worker.recorder.recording() for worker in self._workers if worker.recorder is not None]
+        return [worker.stopwatch.timeline() for worker in self._workers if worker.stopwatch is not None]
 
     def close(self) -> None:
         """Wake and end all workers."""

@@ -67,7 +67,7 @@ class Member:
         self._connection, self._token, self._index, self._job = connection, token, index, job
         self._orders: queue.SimpleQueue[tuple[dict[str, Any], list[np.ndarray]] | None] = queue.SimpleQueue()
         self._replica: Any = None
-        self._roaming = False
+        self._running_freely = False
 
     def serve(self) -> None:
         """Until the coordinator hangs up."""
@@ -94,7 +94,7 @@ class Member:
                 # and a stop must be heard meanwhile.
                 assert self._replica is not None, "only one that is ready is asked for it"
                 self._in_a_thread(self._carry_out, message, arrays, self._replica.connecting(message["addresses"]))
-            elif what == "open" or (what == "state" and self._roaming):
+            elif what == "open" or (what == "state" and self._running_freely):
                 self._carry_out(message, arrays)
             else:
                 self._orders.put((message, arrays))
@@ -145,7 +145,7 @@ class Member:
     def _do_prepare(self, message: dict[str, Any], _: list[np.ndarray]) -> Any:
         group = message["group"]
         if group is not None:
-            from fragmenta.worker.backends.group import join
+            from fragmenta.worker.backends.distributed import join
 
             here = self._connection.address
             join(group["coordinator"], group["coordinator"], group["count"], group["index"], here)
@@ -173,12 +173,12 @@ class Member:
         for report, metrics in self._replica.run(message["iterations"]):
             self._send({"report": message["number"], **report}, metrics)
 
-    def _do_roam(self, _: dict[str, Any], __: list[np.ndarray]) -> None:
-        self._roaming = True
+    def _do_run_freely(self, _: dict[str, Any], __: list[np.ndarray]) -> None:
+        self._running_freely = True
         try:
-            self._replica.roam()
+            self._replica.run_freely()
         finally:
-            self._roaming = False
+            self._running_freely = False
 
     def _do_state(self, _: dict[str, Any], __: list[np.ndarray]) -> Any:
         leaves, late = self._replica.state(), self._replica.in_flight()
@@ -190,5 +190,5 @@ class Member:
     def _do_rest(self, _: dict[str, Any], __: list[np.ndarray]) -> None:
         """An answer says that the main thread has nothing to do."""
 
-    def _do_recording(self, _: dict[str, Any], __: list[np.ndarray]) -> Any:
-        return {"recording": self._replica.recording(), "clock": time.monotonic()}, []
+    def _do_timeline(self, _: dict[str, Any], __: list[np.ndarray]) -> Any:
+        return {"timeline": self._replica.timeline(), "clock": time.monotonic()}, []

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from fragmenta.engines.launch import SERVE
+from fragmenta.engines.launcher import SERVE
 from fragmenta_launch.children import Children, Shown
 
 

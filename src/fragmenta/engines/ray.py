@@ -9,7 +9,7 @@ from threading import RLock, Thread
 from typing import Any, Literal
 
 from fragmenta.engines import ray_access
-from fragmenta.engines.launch import SERVE
+from fragmenta.engines.launcher import SERVE
 from fragmenta.errors import ConfigError
 from fragmenta_launch.children import Children, Shown
 from fragmenta_launch.reaper import reap_after_us

@@ -9,7 +9,7 @@ import numpy as np
 
 from fragmenta.coordinator.fingerprint import fingerprint
 from fragmenta.coordinator.plan import project
-from fragmenta.engines.dispatch import Assignment, connections, hold_state, links, ports_of, record
+from fragmenta.engines.dispatch import Assignment, connections, hold_state, links, ports_of, time_workers
 from fragmenta.engines.ends import Ends
 from fragmenta.engines.in_flight import InFlight, split_in_flight
 from fragmenta.envs import HostEnvironment
@@ -85,8 +85,8 @@ class Replica:
         self._between = connections([mine])
         # Nobody in this process could say when others record: one that runs freely goes by its own iterations.
         window = self._window and dataclasses.replace(self._window, own=True)
-        (recorder,) = record(self.plan, [mine], window) if window else [None]
-        self._worker = Worker(self._deployment, self._replica, ports, state, self._deadline, recorder)
+        (stopwatch,) = time_workers(self.plan, [mine], window) if window else [None]
+        self._worker = Worker(self._deployment, self._replica, ports, state, self._deadline, stopwatch)
         if name in self.plan.free_running:
             self._worker.copy_state()
         if in_flight:
@@ -102,7 +102,7 @@ class Replica:
             for outcome in outcomes:
                 yield self._report(worker, outcome), [np.asarray(value) for value in outcome.metrics.values()]
 
-    def roam(self) -> None:
+    def run_freely(self) -> None:
         """Train at a pace of its own until `end`."""
         while not self._ending:
             self._working.iterate(1)
@@ -123,10 +123,10 @@ class Replica:
         """How many of its environments were started anew."""
         return self._env.pool.restarted if isinstance(self._env, HostEnvironment) else 0
 
-    def recording(self) -> Any:
+    def timeline(self) -> Any:
         """What it recorded, as lists; None if there was nothing to record."""
-        recorder = self._worker.recorder if self._worker else None
-        return recorder.recording().as_lists() if recorder else None
+        stopwatch = self._worker.stopwatch if self._worker else None
+        return stopwatch.timeline().as_lists() if stopwatch else None
 
     def doing(self) -> str:
         """In words, what it does right now."""

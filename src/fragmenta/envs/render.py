@@ -24,7 +24,7 @@ SIDE = 320
 
 
 def pillow() -> tuple[Any, Any, Any]:
-    """Pillow's modules for pictures, for drawing and for letters, which only films need."""
+    """Pillow's modules for pictures, for drawing and for letters, which only videos need."""
     from PIL import Image, ImageDraw, ImageFont
 
     return Image, ImageDraw, ImageFont
@@ -35,7 +35,7 @@ class Canvas:
 
     def __init__(self, width: float, height: float, center: tuple[float, float] = (0.0, 0.0)) -> None:
         self._scale = FINER * SIDE / min(width, height)
-        # Even sides, as films must have, once it is shrunk.
+        # Even sides, as videos must have, once it is shrunk.
         size = tuple(round(side * self._scale / FINER / 2) * 2 * FINER for side in (width, height))
         self._left, self._top = center[0] - width / 2, center[1] + height / 2
         image, drawing, _ = pillow()

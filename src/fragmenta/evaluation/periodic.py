@@ -10,7 +10,7 @@ from typing import Any
 from fragmenta.algorithms import Algorithm
 from fragmenta.envs import Environment
 from fragmenta.errors import ConfigError
-from fragmenta.evaluation.episodes import BackgroundEvaluation, Evaluation
+from fragmenta.evaluation.evaluate import BackgroundEvaluation, Evaluation
 
 
 @dataclasses.dataclass(frozen=True)

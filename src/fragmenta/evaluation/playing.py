@@ -14,7 +14,7 @@ from fragmenta.envs import Environment, HostEnvironment
 from fragmenta.envs.host import seeds_of
 from fragmenta.envs.render import drawn, frames_per_second, picture_of
 from fragmenta.errors import ConfigError
-from fragmenta.evaluation.episodes import episode_keys
+from fragmenta.evaluation.evaluate import episode_keys
 from fragmenta_core.faults import UnusableError
 from fragmenta_core.spaces import assemble
 from fragmenta_host.catalogue import Spec, single_maker
@@ -36,7 +36,7 @@ class Frame:
 
 
 @dataclasses.dataclass(frozen=True)
-class Film:
+class Video:
     """Pictures that are made as they are asked for, and how many of them are a second."""
 
     frames: Iterator[Frame]
@@ -56,15 +56,15 @@ class _Scene(Protocol):
 
 def play(
     algorithm: Algorithm, env: Environment, params: Any, episodes: int = 1, seed: int = 0, max_steps: int = 1_000
-) -> Film:
-    """A film of the first so many episodes that `evaluate` plays with that seed and the likeliest actions."""
+) -> Video:
+    """A video of the first so many episodes that `evaluate` plays with that seed and the likeliest actions."""
     for name, value, least in (("episodes", episodes, 1), ("max_steps", max_steps, 1), ("seed", seed, 0)):
         if value < least:
             raise ConfigError(f"{name} is {value}: it must be at least {least}")
     scene = _host_scene(env) if isinstance(env, HostEnvironment) else _JaxScene(env)
     every = max(1, -int(-scene.steps_per_second // MOST_PER_SECOND))
     frames = _frames(algorithm, env, params, scene, episode_keys(seed, episodes)[0], max_steps, every)
-    return Film(frames, scene.steps_per_second / every)
+    return Video(frames, scene.steps_per_second / every)
 
 
 def _frames(

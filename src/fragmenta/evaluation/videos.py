@@ -1,4 +1,4 @@
-"""Write a film to a file, with a line above every picture that says where it is from."""
+"""Write a video to a file, with a line above every picture that says where it is from."""
 
 import contextlib
 import functools
@@ -14,7 +14,7 @@ import numpy as np
 
 from fragmenta.envs.render import INK, PAPER, pillow
 from fragmenta.errors import ConfigError
-from fragmenta.evaluation.playing import Film, Frame
+from fragmenta.evaluation.playing import Frame, Video
 
 CAPTION = 26
 """Pixels of the line above the picture."""
@@ -32,14 +32,14 @@ def check_path(path: Path) -> None:
         _ffmpeg()
 
 
-def record(film: Film, path: Path) -> list[Frame]:
-    """Write the film, as a GIF or, with ffmpeg, as an MP4, whole or not at all; the last frame of every episode."""
+def write_video(video: Video, path: Path) -> list[Frame]:
+    """Write the video, as a GIF or, with ffmpeg, as an MP4, whole or not at all; the last frame of every episode."""
     check_path(path)
     endings: list[Frame] = []
     temporary = path.with_name(f".{path.stem}.part{path.suffix}")
     try:
         write = _write_gif if path.suffix == ".gif" else _write_mp4
-        write(temporary, _pictures(film, endings), film.per_second)
+        write(temporary, _pictures(video, endings), video.per_second)
         os.replace(temporary, path)
     except OSError as error:
         raise ConfigError(f"cannot write '{path}': {error.strerror or error}") from None
@@ -52,7 +52,7 @@ def captioned(frame: Frame) -> np.ndarray:
     """The picture below a line with episode, step and return."""
     image, drawing, font = pillow()
     height, width = frame.picture.shape[:2]
-    height, width = height + height % 2, width + width % 2  # even, as films must be
+    height, width = height + height % 2, width + width % 2  # even, as videos must be
     paper = image.new("RGB", (width, height + CAPTION), PAPER)
     paper.paste(image.fromarray(frame.picture), (0, CAPTION))
     text = f"episode {frame.episode + 1}   step {frame.step}   return {frame.total:.1f}"
@@ -60,14 +60,14 @@ def captioned(frame: Frame) -> np.ndarray:
     return np.asarray(paper)
 
 
-def _pictures(film: Film, endings: list[Frame]) -> Iterator[np.ndarray]:
+def _pictures(video: Video, endings: list[Frame]) -> Iterator[np.ndarray]:
     """What is written, one picture at a time, because all of them would fill the memory."""
-    for frame in film.frames:
+    for frame in video.frames:
         picture = captioned(frame)
         yield picture
         if frame.last:
             endings.append(frame)
-            yield from [picture] * round(PAUSE_SECONDS * film.per_second)
+            yield from [picture] * round(PAUSE_SECONDS * video.per_second)
 
 
 def _write_gif(path: Path, pictures: Iterator[np.ndarray], per_second: float) -> None:
@@ -88,7 +88,7 @@ def _write_mp4(path: Path, pictures: Iterator[np.ndarray], per_second: float) ->
     given = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", f"{per_second:g}", "-i", "-"]
     command = [_ffmpeg(), "-y", "-v", "error", *given, "-pix_fmt", "yuv420p", f"file:{path}"]
     with tempfile.TemporaryFile() as said:
-        # A group of its own: Ctrl-C is for this process, which then lets the film end.
+        # A group of its own: Ctrl-C is for this process, which then lets the video end.
         with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=said, process_group=0) as process:
             assert process.stdin is not None
             with contextlib.suppress(BrokenPipeError):  # it says why

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from fragmenta.pictures.comparison import Group
 from fragmenta.pictures.intervals import CONFIDENCE
 from fragmenta.pictures.style import COLOURS, INK, MUTED, dress, new_figure
-from fragmenta.runs.episodes import WINDOW
+from fragmenta.runs.episode_statistics import WINDOW
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

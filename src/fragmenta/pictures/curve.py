@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from fragmenta.pictures.run_files import RunFiles, read_run_files, recent_returns, returns, speed
 from fragmenta.pictures.style import COLOURS, INK, MUTED, dress, new_figure, save
-from fragmenta.runs.episodes import WINDOW
+from fragmenta.runs.episode_statistics import WINDOW
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -21,7 +21,7 @@ from fragmenta.pictures.run_files import (
     speed,
     steps_per_second,
 )
-from fragmenta.runs.episodes import WINDOW
+from fragmenta.runs.episode_statistics import WINDOW
 
 NOT_A_METRIC = {
     "iteration", "steps", "seconds", "episodes", "return_mean", "steps_per_second", "steps_per_second_overall",

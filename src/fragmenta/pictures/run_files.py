@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fragmenta.errors import ConfigError
-from fragmenta.runs.episodes import RecentEpisodes, best_return
+from fragmenta.runs.episode_statistics import RecentEpisodes, best_return
 from fragmenta.runs.run_directory import read_config, read_json, read_records
 
 SPEED_STRETCHES = 60

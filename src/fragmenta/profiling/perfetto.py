@@ -4,7 +4,7 @@ import heapq
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from fragmenta.profiling.recorder import Crossing, Iteration, Recording, Span
+from fragmenta.profiling.timeline import Crossing, Iteration, Span, WorkerTimeline
 
 if TYPE_CHECKING:
     from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket, TrackDescriptor
@@ -27,27 +27,27 @@ class _Event(NamedTuple):
     value: float = 0.0
 
 
-def to_perfetto(recordings: Sequence[Recording]) -> bytes:
+def to_perfetto(timelines: Sequence[WorkerTimeline]) -> bytes:
     """The whole timeline, as the file that ui.perfetto.dev opens."""
     from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
     from perfetto.trace_builder.proto_builder import TraceProtoBuilder
 
     builder = TraceProtoBuilder()
-    fragments = list(dict.fromkeys(recording.fragment for recording in recordings))
+    fragments = list(dict.fromkeys(timeline.fragment for timeline in timelines))
     processes = {name: 1000 * (i + 1) for i, name in enumerate(fragments)}
     for name, number in processes.items():
         process = _describe(builder, number).process
         process.pid, process.process_name = number, name
     # Readers may skip the events of a sequence that does not say that it starts here.
     builder.trace.packet[0].sequence_flags = TracePacket.SEQ_INCREMENTAL_STATE_CLEARED
-    arrows = _arrows(recordings)
+    arrows = _arrows(timelines)
     tracks = []
-    for i, recording in enumerate(recordings):
-        number = processes[recording.fragment] + 1 + i
-        thread = _describe(builder, number, processes[recording.fragment]).thread
-        thread.pid, thread.tid, thread.thread_name = processes[recording.fragment], number, recording.worker
-        tracks.append(list(_slices(recording, number, arrows)))
-    counters = {**_fills(recordings), **_lags(recordings)}
+    for i, timeline in enumerate(timelines):
+        number = processes[timeline.fragment] + 1 + i
+        thread = _describe(builder, number, processes[timeline.fragment]).thread
+        thread.pid, thread.tid, thread.thread_name = processes[timeline.fragment], number, timeline.worker
+        tracks.append(list(_slices(timeline, number, arrows)))
+    counters = {**_fills(timelines), **_lags(timelines)}
     for i, ((fragment, name), (unit, points)) in enumerate(counters.items()):
         track = 1_000_000 + i
         descriptor = _describe(builder, track, processes[fragment])
@@ -62,37 +62,37 @@ Arrows = tuple[dict[tuple[str, str], list[int]], dict[tuple[str, str, int], int]
 """Which arrows begin where a channel was given a ticket, and which one ends where it was taken, from when on."""
 
 
-def _arrows(recordings: Sequence[Recording]) -> Arrows:
+def _arrows(timelines: Sequence[WorkerTimeline]) -> Arrows:
     """One arrow for every hand-over of which both sides are here; a bundle that several pick has several."""
     begins: dict[tuple[str, str], list[int]] = {
-        (c.channel, c.ticket): [] for r in recordings for c in r.crossings if c.sends
+        (c.channel, c.ticket): [] for r in timelines for c in r.crossings if c.sends
     }
     ends: dict[tuple[str, str, int], int] = {}
-    for recording in recordings:
-        for c in recording.crossings:
+    for timeline in timelines:
+        for c in timeline.crossings:
             if not c.sends and (c.channel, c.ticket) in begins:
-                ends[recording.worker, c.channel, c.begin] = len(ends) + 1
+                ends[timeline.worker, c.channel, c.begin] = len(ends) + 1
                 begins[c.channel, c.ticket].append(len(ends))
     return begins, ends
 
 
-def _slices(recording: Recording, track: int, arrows: Arrows) -> Iterator[_Event]:
+def _slices(timeline: WorkerTimeline, track: int, arrows: Arrows) -> Iterator[_Event]:
     """A worker's events in the order of time, those of a shorter time inside those of a longer one."""
-    items = [*recording.iterations, *recording.spans, *recording.crossings]
+    items = [*timeline.iterations, *timeline.spans, *timeline.crossings]
     open_items: list[Iteration | Span | Crossing] = []
     for item in sorted(items, key=lambda item: (item.begin, -item.end)):
         while open_items and open_items[-1].end <= item.begin:
-            yield from _close(open_items.pop(), recording.worker, track, arrows)
+            yield from _close(open_items.pop(), timeline.worker, track, arrows)
         open_items.append(item)
         yield _open(item, track, arrows)
     while open_items:
-        yield from _close(open_items.pop(), recording.worker, track, arrows)
+        yield from _close(open_items.pop(), timeline.worker, track, arrows)
 
 
 def _open(item: Iteration | Span | Crossing, track: int, arrows: Arrows) -> _Event:
     if isinstance(item, Iteration):
-        last = item.number + item.launched - 1
-        name = f"iteration {item.number}" if item.launched == 1 else f"iterations {item.number} to {last}"
+        last = item.number + item.burst - 1
+        name = f"iteration {item.number}" if item.burst == 1 else f"iterations {item.number} to {last}"
         return _Event(item.begin, "begin", track, name, "iteration", () if item.lag is None else (("lag", item.lag),))
     if isinstance(item, Span):
         return _Event(item.begin, "begin", track, item.label, item.kind)
@@ -121,12 +121,12 @@ def _details(crossing: Crossing) -> tuple[tuple[str, str | int], ...]:
     return ("interface", crossing.between), ("values", values), ("bytes", sum(part.bytes for part in crossing.parts))
 
 
-def _fills(recordings: Sequence[Recording]) -> dict[tuple[str, str], tuple[str, list[tuple[int, float]]]]:
+def _fills(timelines: Sequence[WorkerTimeline]) -> dict[tuple[str, str], tuple[str, list[tuple[int, float]]]]:
     """How full the fullest channel between two workers was, with the fragment that takes from it."""
     glances: dict[tuple[str, str], list[tuple[int, str, float]]] = {}
-    for recording in recordings:
-        for c in recording.crossings:
-            consumer = c.peer if c.sends else recording.fragment
+    for timeline in timelines:
+        for c in timeline.crossings:
+            consumer = c.peer if c.sends else timeline.fragment
             glances.setdefault((consumer, f"fill {c.between}"), []).append((c.end, c.channel, c.fill))
     found = {}
     for key, seen in glances.items():
@@ -139,13 +139,13 @@ def _fills(recordings: Sequence[Recording]) -> dict[tuple[str, str], tuple[str, 
     return found
 
 
-def _lags(recordings: Sequence[Recording]) -> dict[tuple[str, str], tuple[str, list[tuple[int, float]]]]:
+def _lags(timelines: Sequence[WorkerTimeline]) -> dict[tuple[str, str], tuple[str, list[tuple[int, float]]]]:
     """How many versions old the parameters behind an iteration were."""
     found = {}
-    for recording in recordings:
-        points = [(i.end, float(i.lag)) for i in recording.iterations if i.lag is not None]
+    for timeline in timelines:
+        points = [(i.end, float(i.lag)) for i in timeline.iterations if i.lag is not None]
         if points:
-            found[recording.fragment, f"parameter lag of {recording.worker}"] = "versions", points
+            found[timeline.fragment, f"parameter lag of {timeline.worker}"] = "versions", points
     return found
 
 

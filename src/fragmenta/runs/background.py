@@ -6,7 +6,7 @@ import sys
 NICENESS = 10
 
 
-def step_back() -> None:
+def lower_priority() -> None:
     """Let the calling thread, and threads that it starts, compute only where training leaves a core idle."""
     if sys.platform == "linux":  # elsewhere this would concern the whole process
         os.setpriority(os.PRIO_PROCESS, 0, NICENESS)

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from fragmenta.errors import StorageError
-from fragmenta.runs.background import step_back
+from fragmenta.runs.background import lower_priority
 from fragmenta.runs.sinks import SINKS, Sink, point
 
 CAPACITY = 4096
@@ -113,7 +113,7 @@ class MetricsLog:
         self._thread.join()
 
     def _write_all(self, directory: Path, names: Sequence[str], config: dict[str, Any]) -> None:
-        step_back()
+        lower_priority()
         sinks: dict[str, Sink] = {}
         for name in names:
             try:

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 
 from fragmenta.errors import ConfigError, StorageError
-from fragmenta.runs.background import step_back
+from fragmenta.runs.background import lower_priority
 from fragmenta.runs.checkpoints import Checkpoint, CheckpointFolder
 
 SECONDS_BETWEEN = 60.0
@@ -85,7 +85,7 @@ class Saver:
         self._thread.join()
 
     def _work(self) -> None:
-        step_back()
+        lower_priority()
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._waiting or self._closing)

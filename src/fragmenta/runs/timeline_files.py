@@ -7,18 +7,18 @@ from pathlib import Path
 from fragmenta.errors import ConfigError
 from fragmenta.profiling.measure import measure
 from fragmenta.profiling.perfetto import to_perfetto
-from fragmenta.profiling.recorder import Recording
+from fragmenta.profiling.timeline import WorkerTimeline
 from fragmenta.profiling.timings import Timings
 from fragmenta.runs.run_directory import write_whole
 
 TRACE, TIMINGS = "trace.pftrace", "timings.json"
 
 
-def keep_timeline(run: Path, recordings: Sequence[Recording]) -> Timings:
+def keep_timeline(run: Path, timelines: Sequence[WorkerTimeline]) -> Timings:
     """Write the timeline and what it says into a run directory, in place of what was there."""
-    timings = measure(recordings)
+    timings = measure(timelines)
     document = json.dumps(timings.as_json(), indent=2) + "\n"
-    for name, content in ((TRACE, to_perfetto(recordings)), (TIMINGS, document.encode())):
+    for name, content in ((TRACE, to_perfetto(timelines)), (TIMINGS, document.encode())):
         write_whole(run / name, content)
     return timings
 

@@ -15,9 +15,9 @@ from fragmenta.engines.in_flight import InFlight
 from fragmenta.envs import Environment, HostEnvironment
 from fragmenta.evaluation.periodic import PeriodicEvaluation
 from fragmenta.graph import Plan
-from fragmenta.profiling.recorder import Window
+from fragmenta.profiling.timeline import Window
 from fragmenta.runs.checkpoints import Checkpoint
-from fragmenta.runs.episodes import Tally
+from fragmenta.runs.episode_statistics import Tally
 from fragmenta.runs.metrics import MetricsLog
 from fragmenta.runs.run_directory import KeptRecords, RunDirectory, sha256
 from fragmenta.runs.saving import Saver
@@ -155,11 +155,11 @@ def run_job(job: Job, steps: int, start: Callable[[Environment], Start]) -> Resu
         state = jax.tree.unflatten(structure, engine.state())
         jax.block_until_ready(state)
         log.end()
-        recordings, replaced = engine.recordings(), engine.replaced
+        timelines, replaced = engine.timelines(), engine.replaced
     if job.saver:
         job.saver.close()
     if job.directory and window:
-        keep_timeline(job.directory.path, recordings)
+        keep_timeline(job.directory.path, timelines)
     result = _ended(job, log, state)
     return dataclasses.replace(result, summary=result.summary | {"replaced": replaced}) if replaced else result
 

@@ -8,7 +8,7 @@ from fragmenta.coordinator.plan import project
 from fragmenta.engines import ENGINES, EngineOptions, Setup
 from fragmenta.engines.hardware import keep_compiled_programs
 from fragmenta.graph import Plan
-from fragmenta.profiling.recorder import Window
+from fragmenta.profiling.timeline import Window
 from fragmenta.profiling.timings import Timings
 from fragmenta.runs.opening import Run, cluster_of
 from fragmenta.runs.timeline_files import keep_timeline
@@ -35,4 +35,4 @@ def retrace(run: Run, plan: Plan, iterations: int) -> Timings:
         engine.begin(jax.tree.leaves(init(jax.random.key(config["seed"]))))
         for report in engine.run(window.last):
             jax.device_get(report.metrics)  # as training does
-        return keep_timeline(run.path, engine.recordings())
+        return keep_timeline(run.path, engine.timelines())

@@ -14,7 +14,7 @@ from fragmenta.envs import Environment
 from fragmenta.errors import ConfigError
 from fragmenta.policies import Policy, resolve
 from fragmenta.policies.fused import fused
-from fragmenta.runs.episodes import Tally
+from fragmenta.runs.episode_statistics import Tally
 from fragmenta.runs.metrics import JsonLines
 from fragmenta.runs.run_directory import RunDirectory, sha256
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 
-from fragmenta.worker.backends.launch import compile_launch
+from fragmenta.worker.backends.burst import compile_burst
 from fragmenta.worker.backends.xla import Site, compile_schedule, hold
 from fragmenta.worker.channels.mailbox import Mailbox
 from fragmenta.worker.channels.memory import Channel
@@ -22,16 +22,16 @@ class Deployment:
     compiled: dict[int, Callable[..., Any]]
     held: dict[Key, jax.ShapeDtypeStruct]
     """Shape, type and place of every value, as the worker holds it."""
-    launch: Callable[..., Any] | None
+    burst: Callable[..., Any] | None
     """Several iterations at once, for a fragment that only computes; its segments are then not compiled apart."""
 
 
 def deploy(schedule: Schedule, site: Site) -> Deployment:
     """Compile a schedule for a site; nothing is left to compile or to look up at run time."""
     held = {key: hold(schedule, site, key) for key in schedule.shapes}
-    launch = compile_launch(schedule, site, held)
-    compiled = {} if launch else compile_schedule(schedule, site, held)
-    return Deployment(schedule, site, compiled, held, launch)
+    burst = compile_burst(schedule, site, held)
+    compiled = {} if burst else compile_schedule(schedule, site, held)
+    return Deployment(schedule, site, compiled, held, burst)
 
 
 @dataclasses.dataclass(frozen=True)

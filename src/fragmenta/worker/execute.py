@@ -10,8 +10,8 @@ import numpy as np
 
 from fragmenta.graph import Interface
 from fragmenta.graph.program import sent
-from fragmenta.profiling.recorder import Recorder
-from fragmenta.worker.backends.launch import MOST
+from fragmenta.profiling.timeline import Stopwatch
+from fragmenta.worker.backends.burst import MOST
 from fragmenta.worker.channels.mailbox import Bundle
 from fragmenta.worker.channels.memory import ClosedError
 from fragmenta.worker.deploy import Deployment, Ports
@@ -21,7 +21,7 @@ from fragmenta.worker.words import doing, peer, shown
 
 SAMPLE_EVERY = 16
 """On an accelerator, wait for the results of every so many-th iteration only, to know where time goes."""
-LAUNCH_SECONDS = 0.1
+BURST_SECONDS = 0.1
 """Launches grow in iterations until one takes so long: Python is out of the way, and progress still shows."""
 
 
@@ -39,10 +39,10 @@ class Worker:
         ports: Ports,
         state: dict[int, Any],
         deadline: float,
-        recorder: Recorder | None = None,
+        stopwatch: Stopwatch | None = None,
     ):
         self.deployment, self.replica, self.ports, self.deadline = deployment, replica, ports, deadline
-        self.recorder = recorder
+        self.stopwatch = stopwatch
         self.times = Times()
         program = deployment.schedule.program
         self.name = program.worker(replica)
@@ -52,9 +52,9 @@ class Worker:
         self._known: dict[Key, Any] = {**self._always, **{names[i]: leaf for i, leaf in state.items()}}
         self._counters: dict[Key, list[jax.Array]] = {}
         self._iteration = 0
-        self._per_launch = 1
-        self._launched: list[tuple[int, Any]] = []
-        self._last_launch = time.monotonic()
+        self._per_burst = 1
+        self._bursts: list[tuple[int, Any]] = []
+        self._last_burst = time.monotonic()
         self._version = self._lag = 0
         self.late = tuple(late_takes(deployment.schedule.steps))
         self._delayed: dict[tuple[int, str], list[Any]] = {}
@@ -70,11 +70,11 @@ class Worker:
         self._parcel_sizes = {i.consumer: sum(other.consumer == i.consumer for other in sends) for i in sends}
 
     def iterate(self, at_most: int) -> list[Outcome]:
-        """One training iteration, or up to `at_most` in one launch if this fragment only computes."""
-        if self.deployment.launch:
-            return self._launch(self.deployment.launch, at_most)
+        """One training iteration, or up to `at_most` in one burst if this fragment only computes."""
+        if self.deployment.burst:
+            return self._burst(self.deployment.burst, at_most)
         site, program = self.deployment.site, self.deployment.schedule.program
-        recorded = self.recorder is not None and self.recorder.begins(self._iteration)
+        recorded = self.stopwatch is not None and self.stopwatch.begins(self._iteration)
         watched = recorded or site.platform == "cpu" or self._iteration % SAMPLE_EVERY == 0
         started = time.monotonic()
         busy = self._run(self.deployment.schedule.steps, watched)
@@ -87,33 +87,33 @@ class Worker:
         kept: dict[Key, Any] = {graph.state_inputs[i].id: known[graph.state_outputs[i].id] for i in program.state}
         self._known = {**self._always, **kept}
         outcome = self._outcome(metrics)
-        if self.recorder is not None:
-            self.recorder.ends(self._iteration, started, outcome.lag)
+        if self.stopwatch is not None:
+            self.stopwatch.ends(self._iteration, started, outcome.lag)
         self._picked.clear()
         self._dropped, self._lag = 0, 1
         self._iteration += 1
         return [outcome]
 
-    def _launch(self, launch: Callable[..., Any], at_most: int) -> list[Outcome]:
-        """The oldest launch's iterations. The next one is under way before anybody reads this one's metrics."""
+    def _burst(self, burst: Callable[..., Any], at_most: int) -> list[Outcome]:
+        """The oldest burst's iterations. The next one is under way before anybody reads this one's metrics."""
         program = self.deployment.schedule.program
         names = [program.graph.state_inputs[i].id for i in program.state]
         called = time.monotonic()
-        while len(self._launched) < 2 and (left := at_most - sum(count for count, _ in self._launched)) > 0:
-            count = min(left, self._per_launch)
-            results = launch(np.int32(count), *(self._known[name] for name in names))
+        while len(self._bursts) < 2 and (left := at_most - sum(count for count, _ in self._bursts)) > 0:
+            count = min(left, self._per_burst)
+            results = burst(np.int32(count), *(self._known[name] for name in names))
             self._known = dict(zip(names, results, strict=False))
-            self._launched.append((count, results[len(names) :]))
-        count, kept = self._launched.pop(0)
+            self._bursts.append((count, results[len(names) :]))
+        count, kept = self._bursts.pop(0)
         rows = jax.device_get(kept)
         now = time.monotonic()
-        seconds, self._last_launch = now - self._last_launch, now
+        seconds, self._last_burst = now - self._last_burst, now
         self.times.busy += now - called
         self.times.total += seconds
-        if self.recorder is not None:
-            self.recorder.launched(self.deployment.schedule.steps[0], self._iteration, count, called)
-        if count == self._per_launch and seconds < LAUNCH_SECONDS:
-            self._per_launch = min(2 * count, MOST)
+        if self.stopwatch is not None:
+            self.stopwatch.burst(self.deployment.schedule.steps[0], self._iteration, count, called)
+        if count == self._per_burst and seconds < BURST_SECONDS:
+            self._per_burst = min(2 * count, MOST)
         self._iteration += count
         return [Outcome({i: row[n] for i, row in zip(program.metrics, rows, strict=True)}) for n in range(count)]
 
@@ -144,7 +144,7 @@ class Worker:
     def _run(self, steps: tuple[Step, ...], watched: bool) -> float:
         """Execute steps; the seconds spent computing, if watched."""
         known, busy = self._known, 0.0
-        notes = self.recorder.notes if self.recorder is not None else None
+        notes = self.stopwatch.notes if self.stopwatch is not None else None
         for step in steps:
             self._step, started = step, time.monotonic()
             if isinstance(step, Segment):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from fragmenta.graph import Interface, Program, Value
-from fragmenta.profiling.recorder import Span
+from fragmenta.profiling.timeline import Span
 
 Key = int | tuple[int, int] | tuple[str, int]
 """A value, one replica's part of a value, or by a name the counter of a loop or what is drawn for it ahead."""
@@ -57,9 +57,9 @@ class Segment:
             known.update(zip(operation.outputs, results, strict=True))
         return tuple(known[key] for key in self.outputs)
 
-    def noted(self, begin: int, end: int, launched: int = 0) -> Span:
+    def noted(self, begin: int, end: int, burst: int = 0) -> Span:
         """A run of it, or of so many iterations at once."""
-        return Span(begin, end, "launch" if launched else "segment", self.label)
+        return Span(begin, end, "burst" if burst else "segment", self.label)
 
 
 @dataclasses.dataclass(frozen=True)

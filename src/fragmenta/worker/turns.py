@@ -46,5 +46,5 @@ def _in_turn(deployment: Deployment, locks: dict[Any, threading.Lock]) -> Deploy
         return call
 
     compiled = {key: wrapped(program) for key, program in deployment.compiled.items()}
-    launch = deployment.launch and wrapped(deployment.launch)
-    return dataclasses.replace(deployment, compiled=compiled, launch=launch)
+    burst = deployment.burst and wrapped(deployment.burst)
+    return dataclasses.replace(deployment, compiled=compiled, burst=burst)

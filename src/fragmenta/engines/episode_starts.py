@@ -17,7 +17,7 @@ from fragmenta.engines.replica import hosts_environments
 from fragmenta.envs import Environment, HostEnvironment
 
 
-class Episodes:
+class EpisodeStarts:
     """Begins episodes, and knows the state to go on from where they cannot be put back."""
 
     def __init__(self, setup: Setup, crew: Crew) -> None:

@@ -17,7 +17,7 @@ from fragmenta.envs import Environment, HostEnvironment, World
 from fragmenta.envs.host import seeds_of
 from fragmenta.errors import ConfigError
 from fragmenta.rl import fold_each, keys_by_index
-from fragmenta.runs.background import step_back
+from fragmenta.runs.background import lower_priority
 from fragmenta_core.spaces import assemble
 
 LONGEST = 100_000
@@ -227,7 +227,7 @@ class BackgroundEvaluation:
 
     def __init__(self, algorithm: Algorithm, env: Environment, episodes: int, seed: int, deterministic: bool) -> None:
         self._evaluate = lambda params: evaluate(algorithm, env, params, episodes, seed, deterministic)
-        self._thread = ThreadPoolExecutor(1, "fragmenta-evaluation", step_back)
+        self._thread = ThreadPoolExecutor(1, "fragmenta-evaluation", lower_priority)
         self._pending: list[tuple[int, Future[Evaluation]]] = []
 
     def submit(self, params: Any, steps: int) -> bool:

@@ -13,16 +13,16 @@ import numpy as np
 from fragmenta_core.arrays import Arrays, Description, nameless_file, shared
 from fragmenta_core.faults import Fault
 from fragmenta_host.catalogue import Spec
-from fragmenta_host.group import within
+from fragmenta_host.env_process import ENDING_SECONDS, EnvProcess, GoneError
 from fragmenta_host.messages import receive
-from fragmenta_host.process import ENDING_SECONDS, GoneError, WorkerProcess
-from fragmenta_host.worker import FAILED, STEP
+from fragmenta_host.serial import within
+from fragmenta_host.stepper import FAILED, STEP
 
 Lane = tuple[int, int]
 """The environments from the first index to below the second."""
 
 
-class Processes:
+class EnvProcesses:
     """In worker processes. Each has some of every lane's environments, so that each lane uses all of them; with no more
     processes than lanes, each has some lanes for itself, so that no lane waits for another.
 
@@ -36,7 +36,7 @@ class Processes:
         self._spec, self._description, self._count, self._timeout = spec, description, count, timeout
         self._memory = nameless_file(Arrays(description, count).bytes)
         self.arrays = shared(description, count, self._memory)
-        self._workers = [WorkerProcess() for _ in range(workers)]
+        self._workers = [EnvProcess() for _ in range(workers)]
         self._shares = shares(count, parts, workers)
         self._owner = {index: i for i, share in enumerate(self._shares) for index in share}
         self._generations = [0] * workers
@@ -54,7 +54,7 @@ class Processes:
         seen = self._seen.setdefault((low, high), list(current))
         faults: list[Fault] = []
         fresh: list[int] = []
-        asked: list[tuple[int, WorkerProcess, socket.socket]] = []
+        asked: list[tuple[int, EnvProcess, socket.socket]] = []
         for i, worker in enumerate(workers):
             if not within(self._shares[i], low, high):
                 continue
@@ -98,7 +98,7 @@ class Processes:
                     order = {"order": "rebuild", "index": fault.index, "seed": int(seeds[fault.index])}
                     return found_in(self._workers[i].order(order, self._timeout))
                 self._workers[i].close()
-                self._workers[i] = WorkerProcess()
+                self._workers[i] = EnvProcess()
                 self._begin_building(i)
                 faults = found_in(self._workers[i].finish(self._timeout))
                 if not faults:
@@ -140,7 +140,7 @@ class Processes:
     def _begin_reset(self, i: int, seeds: np.ndarray) -> None:
         self._workers[i].begin({"order": "reset", "seeds": [int(seed) for seed in seeds]})
 
-    def _lane(self, worker: WorkerProcess, low: int, high: int) -> socket.socket:
+    def _lane(self, worker: EnvProcess, low: int, high: int) -> socket.socket:
         lane = worker.lanes.get((low, high))
         if lane is None:
             with self._lock:

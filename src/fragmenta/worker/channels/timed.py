@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from fragmenta.graph import Interface
-from fragmenta.profiling.recorder import Crossing, Part, Recorder
+from fragmenta.profiling.timeline import Crossing, Part, Stopwatch
 from fragmenta.worker.channels.mailbox import Bundle, Mailbox
 from fragmenta.worker.channels.memory import Channel
 
 
-class RecordedChannel:
+class TimedChannel:
     """One end of a channel that notes how long every hand-over took."""
 
-    def __init__(self, channel: Channel, recorder: Recorder, interface: Interface, between: str) -> None:
-        self._channel, self._recorder, self._interface, self._between = channel, recorder, interface, between
+    def __init__(self, channel: Channel, stopwatch: Stopwatch, interface: Interface, between: str) -> None:
+        self._channel, self._stopwatch, self._interface, self._between = channel, stopwatch, interface, between
         self._number = 0
         self._parts: tuple[Part, ...] = ()
         """All that goes through a channel has one shape, which is looked up once: that takes longer than all else."""
@@ -44,7 +44,7 @@ class RecordedChannel:
     def _note(self, value: Any, began: float) -> None:
         # Counted also while the window is closed: the n-th value sent is the n-th received.
         self._number += 1
-        notes = self._recorder.notes
+        notes = self._stopwatch.notes
         if notes is not None:
             now = time.monotonic()
             self._parts = self._parts or (_part(self._interface, value),)
@@ -53,17 +53,17 @@ class RecordedChannel:
     def noted(self, begin: int, end: int, number: int, fill: float) -> Crossing:
         """A note in plain words."""
         interface = self._interface
-        sends = interface.producer == self._recorder.fragment
+        sends = interface.producer == self._stopwatch.fragment
         channel = f"{self._between} {interface.value.id}"
         peer = interface.consumer if sends else interface.producer
         return Crossing(begin, end, sends, peer, self._between, channel, str(number), self._parts, fill)
 
 
-class RecordedMailbox:
+class TimedMailbox:
     """One end of a mailbox that notes how long it took to leave or to get a bundle."""
 
-    def __init__(self, box: Mailbox, recorder: Recorder, interfaces: Sequence[Interface]) -> None:
-        self._box, self._recorder = box, recorder
+    def __init__(self, box: Mailbox, stopwatch: Stopwatch, interfaces: Sequence[Interface]) -> None:
+        self._box, self._stopwatch = box, stopwatch
         self._interfaces = {interface.key: interface for interface in interfaces}
         self._parts: tuple[Part, ...] = ()
 
@@ -93,7 +93,7 @@ class RecordedMailbox:
         self._box.close()
 
     def _note(self, bundle: Bundle, began: float) -> None:
-        notes = self._recorder.notes
+        notes = self._stopwatch.notes
         if notes is not None:
             now = time.monotonic()
             if not self._parts:
@@ -103,7 +103,7 @@ class RecordedMailbox:
     def noted(self, begin: int, end: int, replica: int, iteration: int, fill: float) -> Crossing:
         """A note in plain words."""
         interface = next(iter(self._interfaces.values()))
-        sends = interface.producer == self._recorder.fragment
+        sends = interface.producer == self._stopwatch.fragment
         between = f"{interface.producer} -> {interface.consumer}"
         peer = interface.consumer if sends else interface.producer
         return Crossing(begin, end, sends, peer, between, between, f"{replica}.{iteration}", self._parts, fill)

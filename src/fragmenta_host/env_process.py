@@ -24,14 +24,14 @@ class GoneError(Exception):
     """The worker ended or does not answer; says how."""
 
 
-class WorkerProcess:
+class EnvProcess:
     """One worker. It never loads JAX, and ends with this object, with `close`, or with this process."""
 
     def __init__(self) -> None:
         self._control, theirs = socket.socketpair()
         with theirs:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "fragmenta_host.worker", str(theirs.fileno())],
+                [sys.executable, "-m", "fragmenta_host.stepper", str(theirs.fileno())],
                 pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,

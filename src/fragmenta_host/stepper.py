@@ -1,4 +1,4 @@
-"""A process that steps environments: `python -m fragmenta_host.worker DESCRIPTOR`.
+"""A process that steps environments: `python -m fragmenta_host.stepper DESCRIPTOR`.
 
 It takes orders from its parent on the socket behind that descriptor, and a step of some of its environments on one
 socket per lane. It ends when the parent closes the socket, so it cannot outlive it.
@@ -17,21 +17,21 @@ import numpy as np
 from fragmenta_core.arrays import Description, shared
 from fragmenta_core.faults import Fault, UnusableError, raised
 from fragmenta_host.catalogue import Spec, single_maker
-from fragmenta_host.group import Group, step_seconds
 from fragmenta_host.messages import receive, send
-from fragmenta_host.priority import step_aside
+from fragmenta_host.priority import never_preempt
+from fragmenta_host.serial import SerialEnvs, step_seconds
 from fragmenta_host.single import Single
 
 STEP, DONE, FAILED = b"s", b"k", b"f"
 """What goes over a lane: do a step; done; done, but a message with faults follows."""
 
 
-class Worker:
+class Stepper:
     """What a worker holds: its environments, and the lanes on which steps of them are asked for."""
 
     def __init__(self) -> None:
         self.sample: Single | None = None
-        self.group: Group | None = None
+        self.group: SerialEnvs | None = None
         self.lanes: dict[socket.socket, tuple[int, int]] = {}
 
     def answer(self, order: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
@@ -87,7 +87,7 @@ class Worker:
         if self.group is None:
             found = Description.from_json(description)
             arrays = shared(found, count, memory)
-            self.group = Group(single_maker(Spec(**spec)), found, arrays, range(*indices), slot)
+            self.group = SerialEnvs(single_maker(Spec(**spec)), found, arrays, range(*indices), slot)
         os.close(memory)
         return _answer(self.group.build())
 
@@ -119,9 +119,9 @@ def main() -> None:
     """Serve the parent until it is gone."""
     threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
     os.nice(5)  # whoever computes actions goes first: environments wait for them, not the other way round
-    step_aside()
+    never_preempt()
     control = socket.socket(fileno=int(sys.argv[1]))
-    worker = Worker()
+    worker = Stepper()
     with selectors.DefaultSelector() as selector:
         selector.register(control, selectors.EVENT_READ)
         try:

@@ -11,14 +11,14 @@ import numpy as np
 
 from fragmenta_core.arrays import Arrays, Description
 from fragmenta_core.faults import Fault, WrongValueError, raised
-from fragmenta_host.single import Outcome, Seen, Single
+from fragmenta_host.single import Seen, Single, StepResult
 
 Maker = Callable[[], Single]
 STEP = "observation", "reward", "terminated", "truncated", "info"
 """What a step of an environment returns."""
 
 
-class Group:
+class SerialEnvs:
     """The environments of some indices; where an episode ends, the next one starts in the same step.
 
     `slot` is the group's place among all that share the arrays: there it says which environment it works on.
@@ -76,7 +76,7 @@ class Group:
         members, busy, slot = self._members, self.arrays.busy, self._slot
         rows = slice(indices.start, indices.stop, indices.step)
         faults: list[Fault] = []
-        outcomes: dict[int, Outcome] = {}
+        outcomes: dict[int, StepResult] = {}
         ended: list[int] = []
         for index, action in zip(indices, members[indices.start].actions(self.arrays.action[rows]), strict=True):
             busy[slot] = index + 1
@@ -107,7 +107,7 @@ class Group:
         busy[slot] = 0
         return faults
 
-    def _write(self, rows: slice, outcomes: Iterable[Outcome]) -> np.ndarray:
+    def _write(self, rows: slice, outcomes: Iterable[StepResult]) -> np.ndarray:
         """Write what steps led to into their rows, and say in which of them an episode ended.
 
         Raises if any of it is not what the spaces say.

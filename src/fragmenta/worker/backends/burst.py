@@ -10,10 +10,10 @@ from fragmenta.worker.backends.xla import Site, holding_axis, raw_function
 from fragmenta.worker.steps import REPLICA, Key, Schedule, Segment
 
 MOST = 64
-"""Iterations per launch at most: as many metrics are kept on the device."""
+"""Iterations per burst at most: as many metrics are kept on the device."""
 
 
-def compile_launch(schedule: Schedule, where: Site, held: dict[Key, jax.ShapeDtypeStruct]) -> Callable | None:
+def compile_burst(schedule: Schedule, where: Site, held: dict[Key, jax.ShapeDtypeStruct]) -> Callable | None:
     """A program that takes a number of iterations and the state, and gives the state after them and all metrics.
 
     None if the fragment does more in an iteration than compute: what crosses needs a hand from outside.
@@ -33,7 +33,7 @@ def compile_launch(schedule: Schedule, where: Site, held: dict[Key, jax.ShapeDty
         known.update(zip(segment.outputs, raw(*(known[key] for key in segment.inputs)), strict=True))
         return tuple(known[key] for key in after), [known[key] for key in metrics]
 
-    def launch(count: jax.Array, *state: Any) -> tuple[Any, ...]:
+    def burst(count: jax.Array, *state: Any) -> tuple[Any, ...]:
         shapes = jax.eval_shape(lambda *leaves: iterate(leaves)[1], *state)
         start = [jnp.zeros((MOST, *shape.shape), shape.dtype) for shape in shapes]
 
@@ -48,7 +48,7 @@ def compile_launch(schedule: Schedule, where: Site, held: dict[Key, jax.ShapeDty
     axes = [holding_axis(schedule, where, key) for key in before]
     everywhere: list[int | None] = [None] * len(metrics)
     counter = jax.ShapeDtypeStruct((), jnp.int32, sharding=where.sharding((), None))
-    function = where.spmd(launch, [None, *axes], [*axes, *everywhere])
+    function = where.spmd(burst, [None, *axes], [*axes, *everywhere])
     placed = (*(held[key].sharding for key in before), *(where.sharding((), None) for _ in metrics))
     # Donated only where no two leaves end in one buffer and none is a metric as well.
     own = [i for i, key in enumerate(after) if after.count(key) == 1 and key not in metrics and key not in before]

@@ -1,6 +1,6 @@
 """What a worker did and when, for some iterations of a run: what it computed, whom it waited for, what crossed.
 
-A worker without a recorder pays one `if`; one with a recorder appends to a list of its own, without a lock.
+A worker without a stopwatch pays one `if`; one with a stopwatch appends to a list of its own, without a lock.
 """
 
 import dataclasses
@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 MOST_NOTES = 200_000
 """A worker that has noted so much begins no further iteration: long iterations must not fill the memory."""
 SINCE_EPOCH = time.time_ns() - time.monotonic_ns()
-"""From this process' clock to the time of day, so that recordings of several processes fit; one number for all workers,
+"""From this process' clock to the time of day, so that timelines of several processes fit; one number for all workers,
 so that the order of what happened in this process is kept to the nanosecond."""
 
 
@@ -36,13 +36,13 @@ class Window:
 
 
 class Iteration(NamedTuple):
-    """One iteration, or several in one launch; times in nanoseconds since 1970, here as everywhere below."""
+    """One iteration, or several in one burst; times in nanoseconds since 1970, here as everywhere below."""
 
     begin: int
     end: int
     number: int
-    launched: int
-    """1, or how many were one launch."""
+    burst: int
+    """1, or how many were one burst."""
     lag: int | None
 
 
@@ -52,13 +52,13 @@ class Span(NamedTuple):
 
     begin: int
     end: int
-    kind: Literal["segment", "host", "launch", "take", "loop"]
+    kind: Literal["segment", "host", "burst", "take", "loop"]
     label: str
 
     @property
     def computes(self) -> bool:
         """Whether this is work, and not what other spans are in."""
-        return self.kind in ("segment", "host", "launch")
+        return self.kind in ("segment", "host", "burst")
 
 
 class Part(NamedTuple):
@@ -89,7 +89,7 @@ class Crossing(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Recording:
+class WorkerTimeline:
     """What one worker did. Holds text and numbers only, so that it can be sent and kept in any format."""
 
     fragment: str
@@ -103,7 +103,7 @@ class Recording:
         return [self.fragment, self.worker, self.iterations, self.spans, self.crossings, SINCE_EPOCH]
 
     @staticmethod
-    def from_lists(found: list[Any], ahead: float = 0.0) -> "Recording":
+    def from_lists(found: list[Any], ahead: float = 0.0) -> "WorkerTimeline":
         """The inverse of `as_lists`, in the time of this process; `ahead` has the seconds by which the clock of the
         other's machine is ahead."""
         fragment, worker, iterations, spans, crossings, since_epoch = found
@@ -112,7 +112,7 @@ class Recording:
         def moved(row: list[Any]) -> list[Any]:
             return [row[0] + shift, row[1] + shift, *row[2:]]
 
-        return Recording(
+        return WorkerTimeline(
             fragment,
             worker,
             tuple(Iteration(*moved(row)) for row in iterations),
@@ -130,7 +130,7 @@ class Noted(Protocol):
         ...
 
 
-class Recorder:
+class Stopwatch:
     """Takes the notes of one worker while the window is open."""
 
     def __init__(self, fragment: str, worker: str, window: Window, follows: bool) -> None:
@@ -156,14 +156,14 @@ class Recorder:
             # One that runs freely counts its own iterations, which say nothing of the versions of others.
             self.notes.append((Iteration, began, time.monotonic(), iteration, 1, None if self._follows else lag))
 
-    def launched(self, step: Noted, iteration: int, count: int, began: float) -> None:
+    def burst(self, step: Noted, iteration: int, count: int, began: float) -> None:
         """Say that the results of several iterations at once have come."""
         if self.begins(iteration):
             now = time.monotonic()
             self._kept.append((step, began, now, count))
             self._kept.append((Iteration, began, now, iteration, count, None))
 
-    def recording(self) -> Recording:
+    def timeline(self) -> WorkerTimeline:
         """Everything up to the end of the last whole iteration."""
         iterations, spans, crossings = [], [], []
         for what, began, ended, *details in self._kept:
@@ -175,7 +175,7 @@ class Recorder:
             elif entry is not None:
                 crossings.append(entry)
         last = max((iteration.end for iteration in iterations), default=0)
-        return Recording(
+        return WorkerTimeline(
             self.fragment,
             self.worker,
             tuple(iterations),
