@@ -14,7 +14,7 @@ from fragmenta.envs import Environment
 from fragmenta.envs.render import picture_of
 from fragmenta.evaluation.evaluate import evaluate
 from fragmenta.evaluation.playing import Frame, play
-from fragmenta.evaluation.videos import record
+from fragmenta.evaluation.videos import write_video
 from fragmenta_core.spaces import Box
 
 SMALL: dict[str, Any] = {"num_envs": 4, "horizon": 8, "hidden": (8,)}
@@ -84,7 +84,7 @@ def test_what_cannot_be_drawn_is_one_line(name: str, arguments: str, says: str) 
 def test_the_film_is_written_whole(tmp_path: Path) -> None:
     algorithm, env = A2C(**SMALL), make("drawn_envs:Drawn", EnvOptions(env_mode="serial"))
     video = play(algorithm, env, untrained(algorithm, env), episodes=2)
-    endings = record(video, tmp_path / "video.gif")
+    endings = write_video(video, tmp_path / "video.gif")
     assert [(ending.step, ending.total) for ending in endings] == [(5, 5.0), (5, 5.0)]
     assert [path.name for path in tmp_path.iterdir()] == ["video.gif"]
     with Image.open(tmp_path / "video.gif") as image:
@@ -101,7 +101,7 @@ def test_a_film_that_fails_leaves_nothing(tmp_path: Path) -> None:
     algorithm = A2C(**SMALL)
     env = make("drawn_envs:Drawn", EnvOptions(env_args='{"picture": "none"}', env_mode="serial"))
     with pytest.raises(ConfigError):
-        record(play(algorithm, env, untrained(algorithm, env)), tmp_path / "video.gif")
+        write_video(play(algorithm, env, untrained(algorithm, env)), tmp_path / "video.gif")
     assert not list(tmp_path.iterdir())
 
 

@@ -109,7 +109,7 @@ class Replica:
             self._working.copy_state()
 
     def state(self) -> dict[int, np.ndarray]:
-        """The leaves that it keeps; while it roams, those after its last iteration."""
+        """The leaves that it keeps; while it runs freely, those after its last iteration."""
         worker = self._working
         leaves = worker.copied or worker.state()
         return {i: np.asarray(to_raw(leaf)) for i, leaf in leaves.items()}
