@@ -1,6 +1,6 @@
-"""Fragments that do not wait: A3C and IMPALA learn, a slow actor slows nobody else, stops leave nothing behind.
+"""Asynchronous fragments: A3C and IMPALA learn, a slow actor does not slow the others, runs leave nothing behind.
 
-Run with `make async`. Prints one line per check and exits with 1 if one is missed.
+Run with `make bench WHAT=asynchronous`. Prints one line per check and exits with 1 if one fails.
 """
 
 import dataclasses
@@ -31,7 +31,7 @@ TOTAL_STEPS, SOLVED, SEEDS = 500_000, 475, 5
 
 @dataclasses.dataclass(frozen=True)
 class Tardy(Algorithm):
-    """Actors that sleep, those that hold environment 0 longer; learning counts what comes."""
+    """Actors that sleep, longer if they have environment 0; learning counts the rewards."""
 
     allows_lag = True
 
@@ -69,7 +69,7 @@ def cluster(replicas: int = ACTORS, max_lag: int | None = None) -> Cluster:
 
 
 def batches_per_second(algorithm: Tardy, batches: int) -> dict[str, float]:
-    """Per actor, how many of its batches were learned from per second."""
+    """For each actor, the rate at which its batches are learned from."""
     result = fragmenta.train(
         algorithm,
         "CartPole-v1",
@@ -83,7 +83,7 @@ def batches_per_second(algorithm: Tardy, batches: int) -> dict[str, float]:
 
 
 def start_and_stop(times: int) -> tuple[list[str], list[float]]:
-    """Threads that are left after so many runs, and the memory in MB after each."""
+    """The threads left after that many runs, and the memory in MB after each run."""
     algorithm, env = Tardy(num_envs=8, seconds=0.0, slow_seconds=0.0), fragmenta.make("CartPole-v1")
     graph, memory = fragmenta.trace(algorithm, env), []
     for _ in range(times):
@@ -102,10 +102,10 @@ def main() -> int:
     jax.config.update("jax_num_cpu_devices", 3)
     missed = 0
 
-    def check(text: str, good: bool) -> None:
+    def check(text: str, passed: bool) -> None:
         nonlocal missed
-        missed += not good
-        print(text + ("" if good else " MISSED"), flush=True)
+        missed += not passed
+        print(text + ("" if passed else " MISSED"), flush=True)
 
     for name, (algorithm, policy) in LEARNERS.items():
         for seed in range(SEEDS):

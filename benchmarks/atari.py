@@ -1,8 +1,8 @@
-"""PPO with the small CNN on an Atari game through ale-py: steps per second, and the return as it grows.
+"""PPO with the small CNN on an Atari game through ale-py: steps per second, and the learning curve.
 
     python benchmarks/atari.py pong --num-envs 128 --total-steps 8000000 --minutes 10
 
-Prints a line every few seconds and stops after so many minutes; --out keeps the records as JSON.
+Prints a line every few seconds and stops after --minutes; --out saves the records as JSON.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from fragmenta.runs.episode_statistics import RecentEpisodes
 
 
 def algorithm(num_envs: int, total_steps: int) -> fragmenta.PPO:
-    """Close to what is usual for Atari, with more minibatches because there are more environments."""
+    """Close to the usual hyper-parameters for Atari, with more minibatches because there are more environments."""
     return fragmenta.PPO(
         num_envs=num_envs,
         total_steps=total_steps,
@@ -40,7 +40,7 @@ def play(game: str, num_envs: int, total_steps: int, minutes: float) -> list[dic
     ppo, env = algorithm(num_envs, total_steps), fragmenta.make(f"ale:{game}")
     ppo.validate(env)
     plan = project(fragmenta.trace(ppo, env), "single_learner_coarse", local_cluster(replicas=2))
-    recent, records, shown = RecentEpisodes(), [], 0.0
+    recent, records, last_shown = RecentEpisodes(), [], 0.0
     with env.opened(2):
         leaves = jax.tree.leaves(jax.jit(lambda key: ppo.init(env, key))(jax.random.key(0)))
         with LocalEngine(plan) as engine:
@@ -53,8 +53,8 @@ def play(game: str, num_envs: int, total_steps: int, minutes: float) -> list[dic
                 seconds, steps = time.monotonic() - started, (report.iteration + 1) * ppo.steps_per_iteration
                 record = {"seconds": round(seconds, 2), "steps": steps, "return": recent.return_mean}
                 records.append(record | {"entropy": float(metrics["entropy"]), "busy": report.busy})
-                if seconds - shown > 10:
-                    shown = seconds
+                if seconds - last_shown > 10:
+                    last_shown = seconds
                     busy = ", ".join(f"{name} {share:.0%}" for name, share in report.busy.items())
                     print(f"{seconds:6.0f} s  {steps:>11,} steps  {steps / seconds:>8,.0f} steps/s  return "
                           f"{recent.return_mean}  busy {busy}", flush=True)  # fmt: skip

@@ -1,4 +1,4 @@
-"""How many steps per second two cores take of an environment alone, with random actions and nothing learned."""
+"""Steps per second of an environment alone on two cores, with random actions and without learning."""
 
 import argparse
 import itertools
@@ -11,16 +11,16 @@ import numpy as np
 from sides import NUM_ENVS, answer
 
 PROCESSES = 2
-DRAWN = 64  # rounds of actions drawn before the clock starts: drawing them is not stepping
+DRAWN = 64  # rounds of actions drawn before the clock starts, so that only stepping is measured
 WARM_UP = 1.0
 
 
 def loop(name: str, seed: int, ready, seconds: float, counts, vector: bool) -> None:
-    """Step a share of the environments; put the steps that fell into the common window."""
+    """Step a share of the environments; put the number of steps within the common time window."""
     rounds = vector_rounds(name, seed) if vector else single_rounds(name, seed)
     next(rounds)
     ready.wait()
-    begin = time.monotonic() + WARM_UP  # the barrier lets both go at once, so their windows are the same
+    begin = time.monotonic() + WARM_UP  # the barrier releases both at once, so their windows are the same
     steps = 0
     for count in rounds:
         now = time.monotonic()
@@ -33,7 +33,7 @@ def loop(name: str, seed: int, ready, seconds: float, counts, vector: bool) -> N
 
 
 def vector_rounds(name: str, seed: int) -> Iterator[int]:
-    """By Gymnasium's own vector, whose observations are one array: how many steps each round was."""
+    """Step Gymnasium's vector environment, which stacks observations into one array; yields the steps of each round."""
     import gymnasium
 
     count = NUM_ENVS // PROCESSES
@@ -48,7 +48,7 @@ def vector_rounds(name: str, seed: int) -> Iterator[int]:
 
 
 def single_rounds(name: str, seed: int) -> Iterator[int]:
-    """One after another, and nothing is done with what they show: how many steps each round was."""
+    """Step one environment after another and discard the observations; yields the steps of each round."""
     import gymnasium
 
     envs = [gymnasium.make(name, disable_env_checker=True) for _ in range(NUM_ENVS // PROCESSES)]
@@ -92,14 +92,14 @@ def envpool_rate(name: str, seconds: float, threads: int, batch: int, pinned: bo
     steps = 0
     begin = time.monotonic() + WARM_UP
     for actions in itertools.cycle(drawn):
-        which = pool.recv()[-1]["env_id"]
-        pool.send(actions, which)
+        env_ids = pool.recv()[-1]["env_id"]
+        pool.send(actions, env_ids)
         now = time.monotonic()
         if now < begin:
             continue
         if now > begin + seconds:
             break
-        steps += len(which)
+        steps += len(env_ids)
     return steps / seconds
 
 

@@ -1,7 +1,7 @@
-"""What Ray costs and gains: PPO on its engine, side by side with RLlib's and with our own local engine.
+"""PPO on the Ray engine, compared with RLlib's PPO and with our local engine.
 
-With RLlib both have two workers that step 64 environments on one machine with two cores; with our local engine both
-have one actor. Sides take turns, each in a process of its own; a ratio is the median of the rounds' ratios.
+Against RLlib, both sides have two workers that step 64 environments on one machine with two cores; against our local
+engine, both have one actor. Sides take turns, each in a separate process; a ratio is the median over the rounds.
 """
 
 import argparse
@@ -44,13 +44,13 @@ def main() -> None:
         rounds = " ".join(f"{rate:,.0f}" for rate in each)
         print(f"{side:<24}{env:<28}{statistics.median(each):>10,.0f} steps/s   {rounds}")
     pairs = {env: [("ours on Ray, 2 actors", env), ("RLlib, 2 runners", env)] for env in ENVS}
-    for env, (ours, theirs) in pairs.items():
+    for env, (ours, peer) in pairs.items():
         if ours in rates:
-            print(f"{env:<28} ours / RLlib {ratio(rates[ours], rates[theirs]):.2f}x (goal {GOAL}x)")
+            print(f"{env:<28} ours / RLlib {ratio(rates[ours], rates[peer]):.2f}x (goal {GOAL}x)")
     ray, local = one_actor
     if ray in rates:
-        found = ratio(rates[ray], rates[local])
-        print(f"{ENVS[1]:<28} Ray / local, one actor {found:.2f}x (goal {GOAL_OF_ONE_ACTOR}x)")
+        overhead = ratio(rates[ray], rates[local])
+        print(f"{ENVS[1]:<28} Ray / local, one actor {overhead:.2f}x (goal {GOAL_OF_ONE_ACTOR}x)")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Environment steps per second of PPO on CartPole, side by side with rejax in one run, and of our own policies.
+"""Environment steps per second of PPO on CartPole, compared with rejax in one run, and under our distribution policies.
 
 The same work on both sides: 64 x 64 tanh, 128 steps, 4 epochs, 4 minibatches. Sides take turns; figures are medians.
 """
@@ -38,7 +38,7 @@ def ask_peer(peer: subprocess.Popen, num_envs: int, short: int, long: int) -> fl
 
 
 class Ours:
-    """A run that goes on for a while whenever it is asked."""
+    """A run that can be continued for some iterations at a time."""
 
     def __init__(self, num_envs: int, policy: str = "fused", merge: bool = True, budget: int = 10_000) -> None:
         self.algorithm = fragmenta.PPO(num_envs=num_envs, minibatches=4, total_steps=num_envs * 128 * budget)
@@ -50,7 +50,7 @@ class Ours:
         self.state, self.plan = state, plan
 
     def rate(self, iterations: int) -> float:
-        """Steps per second over so many iterations; all is compiled before."""
+        """Steps per second over the next iterations, without compile time."""
         begin = time.perf_counter()
         for report in self.engine.run(iterations):
             jax.device_get(report.metrics)
@@ -63,21 +63,24 @@ def main() -> None:
     for num_envs, short, long in ((64, 8, 48), (2_048, 1, 4)):
         ours = Ours(num_envs)
         pairs = [(ours.rate(long - short), ask_peer(peer, num_envs, short, long)) for _ in range(ROUNDS)]
-        us, them = (statistics.median(side) for side in zip(*pairs, strict=True))
-        print(f"{num_envs:>5} envs: ours {us:,.0f} steps/s, rejax {them:,.0f}: {us / them:.2f}x", flush=True)
+        our_rate, peer_rate = (statistics.median(side) for side in zip(*pairs, strict=True))
+        print(
+            f"{num_envs:>5} envs: ours {our_rate:,.0f} steps/s, rejax {peer_rate:,.0f}: {our_rate / peer_rate:.2f}x",
+            flush=True,
+        )
     peer.kill()
     for num_envs, iterations in ((64, 30), (2_048, 3)):
-        fused = Ours(num_envs)
-        apart = Ours(num_envs, "single_learner_coarse", merge=False)
-        fine = Ours(num_envs, "single_learner_fine", merge=False)
-        rates = [[side.rate(iterations) for side in (fused, apart, fine)] for _ in range(ROUNDS)]
+        fused_run = Ours(num_envs)
+        coarse_run = Ours(num_envs, "single_learner_coarse", merge=False)
+        fine_run = Ours(num_envs, "single_learner_fine", merge=False)
+        rates = [[side.rate(iterations) for side in (fused_run, coarse_run, fine_run)] for _ in range(ROUNDS)]
         whole, coarse, steps = (statistics.median(side) for side in zip(*rates, strict=True))
         print(
             f"{num_envs:>5} envs, unmerged: fused {whole:,.0f} steps/s, single_learner_coarse {coarse:,.0f} "
             f"({coarse / whole:.2f}x), single_learner_fine {steps:,.0f} ({steps / whole:.2f}x)",
             flush=True,
         )
-    # Nothing grows with the number of iterations: a run that has gone on for long is as fast as a fresh one.
+    # Nothing grows with the number of iterations: a long run is as fast as a fresh one.
     old = Ours(64)
     old.rate(400)
     ages = [old.rate(20) / Ours(64).rate(20) for _ in range(9)]

@@ -1,10 +1,9 @@
-"""Environment steps per second of PPO on environments that run on the host, side by side with its peers in one run.
+"""Environment steps per second of PPO on environments on the host, compared with its peers in one run.
 
-The same work on every side: 64 environments, 64 x 64 tanh, 128 steps, 4 epochs, 4 minibatches. Bare stepping, random
-actions on both cores, is about the most that a trainer could reach, so ours is compared with it at one epoch: once a
-plain loop that does nothing with what it gets, once Gymnasium's own vector, which makes one array of it. Sides take
-turns, each in a process of its own, those that are compared one after the other; a ratio is the median of the rounds'
-ratios.
+The same work on every side: 64 environments, 64 x 64 tanh, 128 steps, 4 epochs, 4 minibatches. Bare stepping with
+random actions on both cores is about the upper bound for a trainer, so it is compared with ours at one epoch: once as
+a plain loop that discards observations, once with Gymnasium's vector environment, which stacks them into one array.
+Sides take turns, each in a separate process, with the compared ones in succession; a ratio is the median over rounds.
 """
 
 import argparse
@@ -23,10 +22,10 @@ HERE = Path(__file__).parent
 PEERS = ["stable-baselines3", "ray[rllib]", "gymnasium[mujoco]"]
 PHYSICS = ("mujoco",)
 SHOWN = ("jax", "stable-baselines3", "ray", "torch", "gymnasium", "mujoco", "envpool")
-START_UP = 240.0  # seconds that a side may take beyond those that it measures
+START_UP = 240.0  # seconds that a side may take in addition to its measurement
 
 ENVS = ("gymnasium:HalfCheetah-v5", "gymnasium:CartPole-v1", "envpool:HalfCheetah-v5")
-"""Peers step gymnasium's environment of the same name whatever ours is, because it is what they support."""
+"""Peers always step Gymnasium's environment of the same name, because that is what they support."""
 
 GOALS = {
     "gymnasium": {"SB3": 1.6, "RLlib": 2.0, "bare stepping": 0.85, "vector stepping": 0.85},
@@ -38,25 +37,25 @@ OURS = {
     "bare stepping": "ours, 1 epoch",
     "vector stepping": "ours, 1 epoch",
 }
-"""Which of our figures is held against whom."""
+"""The side of ours that each other side is compared with."""
 
 Variants = tuple[tuple[str, ...], ...]
-# The first round tries them all; the later ones repeat the best.
+# The first round tries all variants; later rounds repeat the best.
 RLLIB: Variants = (("--runners", "0"), ("--runners", "1"), ("--runners", "2"))
 STEPPING: dict[str, Variants] = {
     "gymnasium": ((),),
     "envpool": (("--threads", "2"), ("--pinned",), ("--batch", "32"), ("--threads", "3")),
 }
 SB3: Variants = (("--vector", "dummy"), ("--threads", "2"), ("--vector", "subproc"))
-"""Only the first unless asked: one thread was fastest, and 64 processes take minutes to start."""
+"""Only the first by default: one thread was fastest, and 64 processes take minutes to start."""
 
 
 def peers_python() -> Path:
-    """The interpreter of the virtual environment that the peers share, made at first use."""
+    """The interpreter of the virtual environment of the peers, which is created on first use."""
     folder = HERE / ".venv-peers"
     if not (folder / ".ready").exists():
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-        # The same physics on both sides, where ours is installed; gymnasium's version is the one that RLlib asks for.
+        # The same physics version on both sides, if ours is installed; gymnasium is in the version that RLlib requires.
         same = [f"{name}=={version}" for name, version in versions(sys.executable).items() if name in PHYSICS]
         subprocess.run([folder / "bin/pip", "install", "--quiet", "--quiet", *PEERS, *same], check=True)
         (folder / ".ready").touch()
@@ -71,7 +70,7 @@ def versions(python: Path | str) -> dict[str, str]:
     return json.loads(subprocess.run([python, "-c", program, *SHOWN], check=True, capture_output=True).stdout)
 
 
-def fragmenta_rate(env: str, epochs: int, seconds: float = 20.0, *how: str) -> float:
+def fragmenta_rate(env: str, epochs: int, seconds: float = 20.0, *flags: str) -> float:
     command = [
         sys.executable,
         HERE / "fragmenta_side.py",
@@ -80,13 +79,13 @@ def fragmenta_rate(env: str, epochs: int, seconds: float = 20.0, *how: str) -> f
         str(epochs),
         "--seconds",
         str(seconds),
-        *how,
+        *flags,
     ]
     return ask(command, 4 * seconds + START_UP)["rate"]
 
 
 class Peer:
-    """Another side: the best of its variants."""
+    """Another side: measures the best of its variants."""
 
     def __init__(self, script: str, env: str, variants: Variants, seconds: float, python: str | Path) -> None:
         self.script, self.env, self.seconds, self.python = script, env, seconds, python
@@ -101,40 +100,40 @@ class Peer:
         return rates[best]
 
     def rate(self, variant: tuple[str, ...]) -> float:
-        # The library under torch fixes its number of threads when it starts, so one that is not to use more is told.
+        # torch's backend fixes its number of threads at start-up, so single-threaded variants set it beforehand.
         threads = variant[1] if variant[:1] == ("--threads",) else "1"
         command = [self.python, HERE / self.script, self.env, "--seconds", str(self.seconds), *variant]
         return ask(command, 4 * self.seconds + START_UP, OMP_NUM_THREADS=threads)["rate"]
 
 
 def sides_of(env: str, every: bool, seconds: float) -> dict[tuple[str, str], Callable[[], float]]:
-    """Who takes part for an environment, by who and what it steps; two environments may share a side."""
+    """The sides for an environment, by library and the environment it steps; two environments may share a side."""
 
-    package, _, theirs = env.partition(":")
+    package, _, peer_env = env.partition(":")
     python = peers_python()
     sides: dict[tuple[str, str], Callable[[], float]] = {
-        ("RLlib", theirs): Peer("rllib_peer.py", theirs, RLLIB, seconds, python),
+        ("RLlib", peer_env): Peer("rllib_peer.py", peer_env, RLLIB, seconds, python),
         ("ours, 4 epochs", env): partial(fragmenta_rate, env, 4, seconds),
-        ("SB3", theirs): Peer("sb3_peer.py", theirs, SB3 if every else SB3[:1], seconds, python),
+        ("SB3", peer_env): Peer("sb3_peer.py", peer_env, SB3 if every else SB3[:1], seconds, python),
     }
     if package == "gymnasium":
         vector = Peer("bare_stepping.py", env, (("--vector",),), seconds, sys.executable)
         sides["vector stepping", env] = vector
     sides["ours, 1 epoch", env] = partial(fragmenta_rate, env, 1, seconds)
-    # Of the very packages that we step.
+    # Bare stepping of the same packages that we step.
     sides["bare stepping", env] = Peer("bare_stepping.py", env, STEPPING[package], seconds, sys.executable)
     return sides
 
 
 def compare(env: str, rates: dict[tuple[str, str], list[float]]) -> list[dict]:
-    """Our ratios to each other side, with the goals."""
+    """The ratio of our rate to that of each other side, with the goals."""
     package, _, name = env.partition(":")
     ratios = []
     for other, goal in GOALS[package].items():
-        theirs = (other, env if "stepping" in other else name)
-        if theirs in rates and (OURS[other], env) in rates:
-            found = ratio(rates[OURS[other], env], rates[theirs])
-            ratios.append({"env": env, "ours": OURS[other], "other": other, "ratio": found, "goal": goal})
+        peer = (other, env if "stepping" in other else name)
+        if peer in rates and (OURS[other], env) in rates:
+            measured = ratio(rates[OURS[other], env], rates[peer])
+            ratios.append({"env": env, "ours": OURS[other], "other": other, "ratio": measured, "goal": goal})
     return ratios
 
 
@@ -163,8 +162,8 @@ def main() -> None:
     options = parser.parse_args()
     adopt_orphans()
     installed = {"ours": versions(sys.executable), "peers": versions(peers_python())}
-    for who, have in installed.items():
-        print(f"{who}: {', '.join(f'{name} {version}' for name, version in have.items())}")
+    for python, packages in installed.items():
+        print(f"{python}: {', '.join(f'{name} {version}' for name, version in packages.items())}")
     cores = len(os.sched_getaffinity(0))
     print(f"{cores} cores, median of {options.rounds} rounds of {options.seconds:g} s", flush=True)
     sides: dict[tuple[str, str], Callable[[], float]] = {}
@@ -175,12 +174,12 @@ def main() -> None:
     ratios = report(options.envs, rates)
     if options.out:
         chosen = {key: side.variants[0] for key, side in sides.items() if isinstance(side, Peer)}
-        named = [
+        named_rates = [
             {"side": key[0], "env": key[1], "rates": each, "variant": " ".join(chosen.get(key, ()))}
             for key, each in rates.items()
         ]
         settings = {"cores": cores, "rounds": options.rounds, "seconds": options.seconds, "versions": installed}
-        options.out.write_text(json.dumps({**settings, "rates": named, "ratios": ratios}, indent=2) + "\n")
+        options.out.write_text(json.dumps({**settings, "rates": named_rates, "ratios": ratios}, indent=2) + "\n")
 
 
 if __name__ == "__main__":

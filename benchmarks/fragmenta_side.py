@@ -7,7 +7,7 @@ from fragmenta.engines import EngineOptions
 from fragmenta.engines.hardware import engine_cluster
 from sides import BATCH, HORIZON, MINIBATCHES, NUM_ENVS, answer, steady_rate
 
-CALIBRATION = 6  # iterations that show how many fit into the time, and fill the cache of compiled programs
+CALIBRATION = 6  # iterations to estimate how many fit into the time, and to fill the compilation cache
 
 
 def marks(env: str, epochs: int, iterations: int, engine: str, actors: int) -> list[tuple[float, int]]:
@@ -25,9 +25,9 @@ def main() -> None:
     parser.add_argument("--engine", default="processes")
     parser.add_argument("--actors", type=int, default=0, help="by default as many as training takes by itself")
     options = parser.parse_args()
-    how = options.engine, options.actors
-    fits = options.seconds * steady_rate(marks(options.env, options.epochs, CALIBRATION, *how)) / BATCH
-    answer(steady_rate(marks(options.env, options.epochs, max(8, round(fits)), *how)))
+    setting = options.engine, options.actors
+    fits = options.seconds * steady_rate(marks(options.env, options.epochs, CALIBRATION, *setting)) / BATCH
+    answer(steady_rate(marks(options.env, options.epochs, max(8, round(fits)), *setting)))
 
 
 if __name__ == "__main__":

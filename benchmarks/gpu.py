@@ -1,8 +1,8 @@
-"""Environment steps per second of whole training on one GPU, in float32 and bfloat16, with and without the kernel.
+"""Environment steps per second of end-to-end training on one GPU, in float32 and bfloat16, with and without the kernel.
 
-Run with `make bench-gpu` where JAX has a GPU. Prints one line per case: the median of several windows of a run in
-steady state (compiling apart), the ratio to the same run with the networks computed layer by layer by XLA, and the
-mean return at the end, so that a fast program that learns nothing shows.
+Run with `make bench WHAT=gpu` on a machine where JAX has a GPU. Prints one line per case: the median of several windows of a
+run in steady state (without compile time), the ratio to the same run with layer-by-layer networks in XLA, and the mean
+return at the end, to reveal a fast program that learns nothing.
 """
 
 import itertools
@@ -29,7 +29,7 @@ def steps_per_second(num_envs: int, compute: str, kernel_rows: int) -> tuple[flo
         num_envs=num_envs, minibatches=4, compute=compute, total_steps=num_envs * 128 * iterations
     )
     env = fragmenta.make("CartPole-v1")
-    # As many iterations per window as a launch has at most: once launches have grown, a window holds whole ones.
+    # A window has the maximal number of iterations of a launch: once launches have grown, it contains whole ones.
     plan = fragmenta.project(fragmenta.trace(algorithm, env), "fused", local_cluster())
     state = jax.tree.leaves(jax.jit(lambda key: algorithm.init(env, key))(jax.random.key(0)))
     position = {name: i for i, name in enumerate(plan.graph.metric_names)}

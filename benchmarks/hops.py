@@ -1,7 +1,7 @@
-"""What a hop costs: an array goes to another process and comes back, by each way that there is, in sizes up to 64 MB.
+"""Round-trip latency of an array to another process and back, by transport, for sizes up to 64 MB.
 
-All ways take turns for every size. The other process gives back what it got, in memory of its own; Ray's object store
-hands out arrays that nobody may write to, without a copy.
+All transports take turns for every size. The other process returns a copy of the array; Ray's object store returns
+read-only arrays without a copy.
 """
 
 import argparse
@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-# Read at import: Ray listens on the loopback address alone.
+# Ray reads this on import: listen on the loopback address only.
 os.environ |= {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0"}
 
 import numpy as np
@@ -29,7 +29,7 @@ TOKEN = b"this benchmark's, on loopback only"
 
 
 def echo(address: dict[str, Any], size: int) -> None:
-    """The other process of a pipe: send back what comes."""
+    """The other process of a pipe: sends back what it receives."""
     exchange = Exchange("127.0.0.1", TOKEN)
     there = ArrayChannel(exchange.sender(address, 20))
     pipe, ours = exchange.receiver("back", size, 2, address["kind"] == "shared")
@@ -43,7 +43,7 @@ def echo(address: dict[str, Any], size: int) -> None:
 
 
 class OverPipes:
-    """There and back through two pipes of ours."""
+    """A round trip through two of our pipes."""
 
     def __init__(self, same_node: bool, count: int) -> None:
         self._exchange = Exchange("127.0.0.1", TOKEN)
@@ -52,12 +52,12 @@ class OverPipes:
         command = [sys.executable, __file__, "--echo", json.dumps(address), "--size", str(size)]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE)
         assert self._process.stdout is not None
-        self._here = ArrayChannel(pipe)
-        self._there = ArrayChannel(self._exchange.sender(json.loads(self._process.stdout.readline()), 20))
+        self._receiver = ArrayChannel(pipe)
+        self._sender = ArrayChannel(self._exchange.sender(json.loads(self._process.stdout.readline()), 20))
 
     def __call__(self, value: np.ndarray) -> np.ndarray:
-        self._there.send(value, 60)
-        return self._here.recv(60)
+        self._sender.send(value, 60)
+        return self._receiver.recv(60)
 
     def close(self) -> None:
         self._exchange.close()
@@ -65,7 +65,7 @@ class OverPipes:
 
 
 class OverRay:
-    """There and back by one of Ray's ways."""
+    """A round trip through one of Ray's transports."""
 
     def __init__(self, way: str, count: int) -> None:
         import ray
@@ -76,13 +76,13 @@ class OverRay:
             def give(self, value: Any) -> Any:
                 return value
 
-            def store(self, held: list[Any]) -> list[Any]:
-                return [ray.put(ray.get(held[0]))]
+            def store(self, references: list[Any]) -> list[Any]:
+                return [ray.put(ray.get(references[0]))]
 
         self._ray, self._way, self._actor, self._graph = ray, way, Echo.remote(), None
         if way == "compiled graph":
-            with InputNode() as given:
-                graph = self._actor.give.bind(given)
+            with InputNode() as array:
+                graph = self._actor.give.bind(array)
             self._graph = graph.experimental_compile(_buffer_size_bytes=count + (1 << 16))
 
     def __call__(self, value: np.ndarray) -> np.ndarray:
@@ -99,7 +99,7 @@ class OverRay:
 
 
 def measure(make: Callable[[], Any], count: int, seconds: float) -> tuple[float, float] | str:
-    """Median and 99th percentile of a round trip in seconds; or why there is none."""
+    """Median and 99th percentile of a round trip in seconds, or the reason why it failed."""
     value = np.random.default_rng(0).integers(0, 256, count, np.uint8)
     hop = None
     try:
@@ -120,20 +120,20 @@ def measure(make: Callable[[], Any], count: int, seconds: float) -> tuple[float,
     return float(np.median(times)), float(np.quantile(times, 0.99))
 
 
-def shown(seconds: float) -> str:
+def duration(seconds: float) -> str:
     if seconds < 1e-3:
         return f"{seconds * 1e6:.0f} us"
     return f"{seconds * 1e3:.2f} ms" if seconds < 1e-2 else f"{seconds * 1e3:.0f} ms"
 
 
 def ways(stack: contextlib.ExitStack, no_ray: bool) -> dict[str, Callable[[int], Any]]:
-    """How to make each way for arrays of so many bytes; Ray runs until the stack is left."""
-    made: dict[str, Callable[[int], Any]] = {
+    """A factory for each transport, by array size in bytes; Ray runs until the stack is closed."""
+    makers: dict[str, Callable[[int], Any]] = {
         "shared memory pipe": lambda count: OverPipes(True, count),
         "socket pipe": lambda count: OverPipes(False, count),
     }
     if no_ray:
-        return made
+        return makers
     import ray
 
     ray.init(
@@ -148,19 +148,19 @@ def ways(stack: contextlib.ExitStack, no_ray: bool) -> dict[str, Callable[[int],
     )
     stack.callback(ray.shutdown)
     for way in ("compiled graph", "actor call", "object store"):
-        made[f"Ray {way}"] = lambda count, way=way: OverRay(way, count)
-    return made
+        makers[f"Ray {way}"] = lambda count, way=way: OverRay(way, count)
+    return makers
 
 
 def compare(makers: dict[str, Callable[[int], Any]], seconds: float) -> dict[str, list[str]]:
-    """For each way, what each size takes, in words."""
-    found: dict[str, list[str]] = {name: [] for name in makers}
+    """For each transport, the formatted latencies of all sizes."""
+    table: dict[str, list[str]] = {name: [] for name in makers}
     for count in SIZES.values():
         for name, make in makers.items():
             result = measure(lambda make=make, count=count: make(count), count, seconds)
-            found[name].append(result if isinstance(result, str) else " / ".join(map(shown, result)))
-            print(f"{name} {count}: {found[name][-1]}", file=sys.stderr, flush=True)
-    return found
+            table[name].append(result if isinstance(result, str) else " / ".join(map(duration, result)))
+            print(f"{name} {count}: {table[name][-1]}", file=sys.stderr, flush=True)
+    return table
 
 
 def main() -> None:
@@ -175,10 +175,10 @@ def main() -> None:
         return
     print(f"a round trip on {os.cpu_count()} cores: median / 99th percentile\n")
     with contextlib.ExitStack() as stack:
-        found = compare(ways(stack, options.no_ray), options.seconds)
+        table = compare(ways(stack, options.no_ray), options.seconds)
     print("| way |" + "".join(f" {size} |" for size in SIZES))
     print("|---|" + "---|" * len(SIZES), flush=True)
-    for name, row in found.items():
+    for name, row in table.items():
         print(f"| {name} | " + " | ".join(row) + " |")
 
 

@@ -1,9 +1,9 @@
-"""PPO on Gymnasium's CartPole-v1 and HalfCheetah-v5 under three policies with two replicas each, three seeds.
+"""PPO on Gymnasium's CartPole-v1 and HalfCheetah-v5 under three distribution policies with two replicas, three seeds.
 
     python benchmarks/host_learning.py [--envs HalfCheetah-v5] [--seeds 3] [--jobs 1] [--out curves.json]
     python benchmarks/host_learning.py --draw curves.json docs/halfcheetah.png
 
-CartPole must pass 475, HalfCheetah 1,440 over its last hundred episodes: what CleanRL documents for its PPO at a
+CartPole must exceed 475, HalfCheetah 1,440 over its last hundred episodes, which CleanRL documents for its PPO after a
 million steps.
 """
 
@@ -34,7 +34,7 @@ POLICIES = ("single_learner_coarse", "single_learner_fine", "multi_learner")
 
 
 def train_here(env: str, policy: str, seed: int) -> None:
-    """One run in this process; prints its curve and outcome as JSON."""
+    """One run in this process; prints its learning curve and result as JSON."""
     import fragmenta
     from fragmenta.runs.episode_statistics import best_return
 
@@ -49,17 +49,17 @@ def train_here(env: str, policy: str, seed: int) -> None:
 
 
 def train(env: str, policy: str, seed: int) -> dict[str, Any]:
-    """The same in a process of its own, which shows the processor as two devices."""
+    """The same in a separate process with two CPU devices."""
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=2"
     command = [sys.executable, __file__, "--one", env, policy, str(seed)]
-    done = subprocess.run(
+    completed = subprocess.run(
         command,
         check=True,
         capture_output=True,
         text=True,
         env={**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
     )
-    run, goal = json.loads(done.stdout.splitlines()[-1]), SETTINGS[env][1]
+    run, goal = json.loads(completed.stdout.splitlines()[-1]), SETTINGS[env][1]
     run |= {"env": env, "policy": policy, "seed": seed, "reached": run["found"] >= goal}
     verdict = "reached" if run["reached"] else "MISSED"
     print(f"{env} {policy} seed {seed}: {run['found']:,.0f} (goal {goal:,.0f}: {verdict}), "
@@ -68,7 +68,7 @@ def train(env: str, policy: str, seed: int) -> dict[str, Any]:
 
 
 def draw(runs: list[dict[str, Any]], path: Path) -> None:
-    """The curves, one panel per policy."""
+    """Draw the learning curves, one panel per distribution policy."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -1,7 +1,7 @@
-"""What keeping a run costs: checkpoints every ten iterations, TensorBoard and evaluation, against none of them.
+"""The overhead of a run directory: checkpoints every ten iterations, TensorBoard and evaluation, against none of them.
 
-Both train the same, one right after the other, in one process, for about as long; the figure is the median of the
-ratios of such pairs. Who is first in one is second in the next: a machine that slows down then favours neither.
+Both variants do the same training, one right after the other in one process, for about the same time; the result is the
+median ratio of these pairs. The order alternates between pairs, so that a machine that slows down favours neither.
 """
 
 import argparse
@@ -13,17 +13,18 @@ import fragmenta
 
 
 def rate(num_envs: int, seconds: float, speed: float, keeps: bool, folder: Path) -> float:
-    """Environment steps per second of the second half of a run that takes about so long."""
+    """Environment steps per second in the second half of a run of about `seconds`."""
     algorithm = fragmenta.PPO(num_envs=num_envs)
     each = algorithm.steps_per_iteration
     iterations = max(40, round(seconds * speed / each))
-    kept = {
+    options = {
         "run_dir": folder,
-        "save_options": fragmenta.SaveOptions(checkpoint_every=10),
-        "evaluation": fragmenta.EvaluationOptions(eval_every=50),
+        "options": fragmenta.RunOptions(
+            saving=fragmenta.SaveOptions(checkpoint_every=10), evaluation=fragmenta.EvaluationOptions(eval_every=50)
+        ),
     }
-    found = fragmenta.train(algorithm, "CartPole-v1", total_steps=iterations * each, **(kept if keeps else {}))
-    half, last = found.metrics[len(found.metrics) // 2], found.metrics[-1]
+    result = fragmenta.train(algorithm, "CartPole-v1", total_steps=iterations * each, **(options if keeps else {}))
+    half, last = result.metrics[len(result.metrics) // 2], result.metrics[-1]
     return (last["steps"] - half["steps"]) / (last["seconds"] - half["seconds"])
 
 
@@ -41,10 +42,10 @@ def main() -> None:
                 order = (False, True) if i % 2 else (True, False)
                 rates = {keeps: rate(num_envs, options.seconds, speed, keeps, Path(folder, f"{i}")) for keeps in order}
                 pairs.append((rates[False], rates[True]))
-        ratios = sorted(kept / bare for bare, kept in pairs)
-        bare, kept = (statistics.median(each) for each in zip(*pairs, strict=True))
+        ratios = sorted(with_files / bare for bare, with_files in pairs)
+        bare, with_files = (statistics.median(each) for each in zip(*pairs, strict=True))
         figure = f"{statistics.median(ratios):.3f}x ({ratios[0]:.3f} to {ratios[-1]:.3f} in {options.pairs} pairs)"
-        print(f"{num_envs} envs: bare {bare:,.0f}, kept {kept:,.0f} steps/s, {figure}", flush=True)
+        print(f"{num_envs} envs: bare {bare:,.0f}, kept {with_files:,.0f} steps/s, {figure}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""What metrics cost: runs that write all of them, at every iteration, against runs that write none.
+"""The overhead of metrics: runs that write all of them at every iteration, against runs that write none.
 
-Run with `make bench-metrics`. The two take turns, so that whatever else the machine does falls on both. Prints the
-ratio of steps per second, median of several pairs; wandb and mlflow count where they are installed (wandb offline).
+Run with `make bench WHAT=metrics_cost`. The two take turns, so that other load on the machine affects both. Prints the ratio of
+steps per second, median of several pairs; wandb (offline) and mlflow are included if they are installed.
 """
 
 import argparse
@@ -25,7 +25,9 @@ SETUPS: dict[str, dict[str, Any]] = {
 
 def rate(steps: int, run_dir: Path | None, sinks: tuple[str, ...], setup: dict[str, Any]) -> float:
     algorithm = fragmenta.PPO(total_steps=steps)
-    result = fragmenta.train(algorithm, "CartPole-v1", run_dir=run_dir, sinks=sinks, **setup)
+    result = fragmenta.train(
+        algorithm, "CartPole-v1", run_dir=run_dir, options=fragmenta.RunOptions(sinks=sinks), **setup
+    )
     return result.summary["steps_per_second"]
 
 

@@ -1,7 +1,7 @@
-"""What double buffering gains: training on the host with one actor replica, and with two that take turns.
+"""The gain of double buffering: training on the host with one actor replica, and with two that alternate.
 
-While one half of the environments steps, the other half's actions are computed. Both ways take turns in one process;
-the figure is the ratio of the medians. It needs cores to spare: `taskset` shows what fewer of them give.
+While one half of the environments steps, the actions of the other half are computed. Both variants take turns in one
+process; the result is the ratio of the medians. It needs spare cores: use `taskset` to see the effect of fewer.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""The peer's side of `cpu.py`: runs in a virtual environment of its own, answers each number of environments with
+"""The peer's side of `cpu.py`: runs in a separate virtual environment, and answers each number of environments with
 rejax's environment steps per second in steady state."""
 
 import sys
@@ -35,7 +35,7 @@ def seconds(compiled) -> float:
 
 
 def main() -> None:
-    # Two lengths: their difference is training alone, without the evaluation at the end and without start-up.
+    # Two lengths: their difference is pure training time, without start-up and the final evaluation.
     ready = {}
     for line in sys.stdin:
         num_envs, short, long = map(int, line.split())

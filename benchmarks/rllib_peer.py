@@ -5,8 +5,8 @@ import os
 import tempfile
 import time
 
-# Read at import. The first, on any system, makes Ray listen on the loopback address alone, which it would otherwise
-# replace by one that others can reach.
+# Ray reads these on import. The first makes Ray listen on the loopback address only, which it would otherwise replace
+# by an address that other machines can reach.
 os.environ |= {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0"}
 
 import ray
@@ -41,7 +41,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--runners", type=int, default=0)
     options = parser.parse_args()
-    # One more than there are cores: Ray counts one for the process that learns, and two runners are to start beside it.
+    # One more than there are cores: Ray reserves one for the learner process, and two runners must start beside it.
     ray.init(
         num_cpus=3,
         include_dashboard=False,

@@ -13,7 +13,7 @@ from sides import BATCH, HORIZON, MINIBATCHES, NUM_ENVS, answer, steady_rate
 
 
 class Marks(BaseCallback):
-    """When each iteration began; ends the run after so many seconds."""
+    """Records the start of each iteration, and ends the run after `seconds`."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     kind = {"dummy": DummyVecEnv, "subproc": SubprocVecEnv}[options.vector]
     envs = make_vec_env(options.env, NUM_ENVS, vec_env_cls=kind, env_kwargs={"disable_env_checker": True})
-    # Two networks of 64 x 64 tanh are its default.
+    # Its default is two networks of 64 x 64 tanh.
     model = PPO("MlpPolicy", envs, n_steps=HORIZON, n_epochs=4, batch_size=BATCH // MINIBATCHES, device="cpu")
     marks = Marks(options.seconds)
     model.learn(total_timesteps=10**12, callback=marks)

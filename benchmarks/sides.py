@@ -1,4 +1,4 @@
-"""What the sides of `environments.py` and `cluster.py` share: each has a process of its own and answers with a rate."""
+"""Shared by the sides of `environments.py` and `cluster.py`: each runs in a separate process and prints a rate."""
 
 import ctypes
 import json
@@ -18,7 +18,7 @@ BECOME_SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER of prctl
 
 
 def steady_rate(marks: Sequence[tuple[float, int]]) -> float:
-    """Steps per second from marks of (seconds, steps so far), one per iteration, the first tenth of them left out."""
+    """Steps per second from marks of (seconds, steps so far), one per iteration, without the first tenth of them."""
     first = max(1, len(marks) // 10)
     if len(marks) < first + 2:
         raise SystemExit(f"{len(marks)} iterations are too few for a rate: give it more --seconds")
@@ -27,9 +27,9 @@ def steady_rate(marks: Sequence[tuple[float, int]]) -> float:
 
 
 def take_turns(sides: Mapping[tuple[str, str], Callable[[], float]], rounds: int) -> dict[tuple[str, str], list[float]]:
-    """The rates of all sides, by who and what, in every round.
+    """The rates of all sides, by library and environment, in every round.
 
-    Who is first in one round is last in the next: in as many rounds of each kind, a slower machine favours nobody.
+    The order is reversed in every other round, so that a machine that slows down favours no side.
     """
     rates: dict[tuple[str, str], list[float]] = {key: [] for key in sides}
     for i in range(rounds):
@@ -40,21 +40,21 @@ def take_turns(sides: Mapping[tuple[str, str], Callable[[], float]], rounds: int
 
 
 def ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """The median of the rounds' ratios: two sides of one round ran within minutes, the rounds may be far apart."""
-    return statistics.median(one / other for one, other in zip(ours, theirs, strict=True))
+    """The median of the ratios per round: the sides of a round run within minutes, but rounds may be far apart."""
+    return statistics.median(our_rate / their_rate for our_rate, their_rate in zip(ours, theirs, strict=True))
 
 
 def answer(rate: float, **details: object) -> None:
-    """A side's last words."""
+    """Print the result of a side, as its last line."""
     print(json.dumps({"rate": rate, **details}), flush=True)
 
 
 def ask(command: Sequence[str | Path], deadline: float, **settings: str) -> dict:
-    """Run a side to its end, and take its answer; whatever it left behind is ended by its process id, or removed."""
+    """Run a side to its end and return its answer; end the processes and remove the files that it leaves behind."""
     with tempfile.TemporaryDirectory() as folder:
-        # Into a file, not through a pipe: that would stay open for as long as a daemon that inherited it.
-        said = Path(folder, "said")
-        with said.open("w") as out:
+        # Output to a file instead of a pipe, which a daemon that inherited it would keep open.
+        output = Path(folder, "said")
+        with output.open("w") as out:
             environment = os.environ | settings | {"TMPDIR": folder}
             child = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=environment)
             try:
@@ -64,22 +64,22 @@ def ask(command: Sequence[str | Path], deadline: float, **settings: str) -> dict
                     child.kill()
                     child.wait()
                 end_orphans()
-        lines = said.read_text().splitlines()
+        lines = output.read_text().splitlines()
     if child.returncode:
         raise SystemExit("\n".join([f"{' '.join(map(str, command))} failed:", *lines[-20:]]))
     return json.loads(next(line for line in reversed(lines) if line.startswith('{"rate"')))
 
 
 def adopt_orphans() -> None:
-    """From now on, a process whose parent ended becomes a child of this one, so that none is lost sight of.
+    """From now on, a process whose parent ended becomes a child of this process, so that none is lost.
 
-    Daemons leave their parent's process group, so the group alone would not find them.
+    Daemons leave the process group of their parent, so the group is not enough to find them.
     """
     ctypes.CDLL(None, use_errno=True).prctl(BECOME_SUBREAPER, 1, 0, 0, 0)
 
 
 def end_orphans() -> None:
-    """End every child of this process; ending one may hand over its own children."""
+    """End every child of this process, including children that are adopted while doing so."""
     while children := Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
         for child in map(int, children):
             os.kill(child, signal.SIGKILL)

@@ -1,6 +1,6 @@
-"""No hang: many short runs over all policies, three processes at a time on the same cores.
+"""No hang: many short runs under all distribution policies, three processes at a time on the same cores.
 
-Every run must end by itself and give the same parameters as all others of its size. `make soak` does 500.
+Every run must end by itself with the same parameters as all others of its size. `make bench WHAT=soak` does 500.
 """
 
 import json
@@ -27,7 +27,9 @@ def work(index: int, count: int) -> None:
     for run in range(count):
         policy, replicas, merge = cases[(run * AT_ONCE + index) % len(cases)]
         cluster = fragmenta.Cluster(tuple(f"cpu:{i}" for i in range(1 if run % 3 == 0 else DEVICES)), replicas)
-        result = fragmenta.train(algorithm, "CartPole-v1", policy, cluster=cluster, merge=merge, deadline=60.0)
+        result = fragmenta.train(
+            algorithm, "CartPole-v1", policy, cluster=cluster, options=fragmenta.RunOptions(merge=merge, deadline=60.0)
+        )
         print(json.dumps({"policy": policy, "return": result.summary["return_mean"]}), flush=True)
 
 
@@ -44,7 +46,7 @@ def main() -> int:
         )
         for i, share in enumerate(shares)
     ]
-    done, last, returns = [0] * AT_ONCE, [begin] * AT_ONCE, set()
+    finished, last, returns = [0] * AT_ONCE, [begin] * AT_ONCE, set()
     for worker in workers:
         assert worker.stdout is not None
         os.set_blocking(worker.stdout.fileno(), False)
@@ -53,17 +55,19 @@ def main() -> int:
         time.sleep(0.2)
         for i, worker in enumerate(workers):
             for line in worker.stdout or ():
-                done[i], last[i] = done[i] + 1, time.monotonic()
+                finished[i], last[i] = finished[i] + 1, time.monotonic()
                 returns.add(round(json.loads(line)["return"], 3))
             stuck = stuck or (worker.poll() is None and time.monotonic() - last[i] > PATIENCE)
     for i, worker in enumerate(workers):
-        done[i] += sum(1 for _ in worker.stdout or ())
+        finished[i] += sum(1 for _ in worker.stdout or ())
         if worker.poll() is None:
             worker.kill()
     codes = [worker.wait() for worker in workers]
     seconds = time.monotonic() - begin
-    print(f"{sum(done)} of {RUNS} runs ended in {seconds:.0f} s, exit codes {codes}, mean returns {sorted(returns)}")
-    return 0 if sum(done) == RUNS and not any(codes) and not stuck else 1
+    print(
+        f"{sum(finished)} of {RUNS} runs ended in {seconds:.0f} s, exit codes {codes}, mean returns {sorted(returns)}"
+    )
+    return 0 if sum(finished) == RUNS and not any(codes) and not stuck else 1
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""One long run with checkpoints, TensorBoard and evaluation on: memory, files, threads and speed must stay as they are.
+"""One long run with checkpoints, TensorBoard and evaluation: memory, open files, threads and speed must stay constant.
 
     python benchmarks/soak_run.py --minutes 120
 
-Looks every minute, or twenty times if the run is shorter than that. After the first tenth, which is for warming up, the
-medians of the first and the last third of what it saw are compared. Exit code 1 if anything grew or speed fell.
+Samples every minute, or twenty times in a shorter run. After a warm-up of one tenth, the medians of the first and the
+last third of the samples are compared. Exits with 1 if anything grew or speed fell.
 """
 
 import argparse
@@ -23,13 +23,13 @@ from fragmenta.engines.hardware import local_cluster, use_cpu_devices
 from fragmenta.training.stopping import StoppedError
 
 WARM_UP = 0.1
-"""The share of the run that does not count."""
+"""The fraction of the run that is ignored."""
 FILES, THREADS = 8, 4
-"""How many more may be open at the end: a checkpoint may be half written at either time."""
+"""Allowed increase in open files: a checkpoint may be half written at either time."""
 
 
 class Sample(NamedTuple):
-    """What was seen at one moment; speed is that since the sample before."""
+    """A sample of resource usage; speed is measured since the previous sample."""
 
     seconds: float
     memory_mb: float
@@ -40,7 +40,7 @@ class Sample(NamedTuple):
 
 
 class Watch:
-    """Looks now and then, and ends the run as Ctrl-C does when the time is over."""
+    """A watcher that takes samples, and ends the run like Ctrl-C when the time is over."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds, self._every = seconds, min(60.0, seconds / 20)
@@ -58,30 +58,30 @@ class Watch:
     def progressed(self, progress: Any) -> None:
         now = time.monotonic() - self._began
         if now - self._last.seconds >= self._every:
-            self._last = looked(now, progress.steps, self._last)
+            self._last = take_sample(now, progress.steps, self._last)
             self.samples.append(self._last)
-            print(described(self._last), flush=True)
+            print(format_sample(self._last), flush=True)
         if now > self._seconds and not self._ended:
             self._ended = True
             os.kill(os.getpid(), signal.SIGINT)
 
 
-def looked(now: float, steps: int, last: Sample) -> Sample:
+def take_sample(now: float, steps: int, last: Sample) -> Sample:
     here = psutil.Process()
     processes = [here, *here.children(recursive=True)]
-    # Resident without what is mapped from files, which the system takes away and gives back as it likes.
+    # Resident memory without file mappings, which the system evicts and reloads at will.
     memory = sum((m := process.memory_info()).rss - m.shared for process in processes) / 1e6
     files, threads = sum(p.num_fds() for p in processes), sum(p.num_threads() for p in processes)
     return Sample(now, memory, files, threads, steps, (steps - last.steps) / (now - last.seconds))
 
 
-def described(s: Sample) -> str:
-    what = f"{s.memory_mb:8,.0f} MB  {s.files:4} files  {s.threads:4} threads"
-    return f"{s.seconds / 60:6.1f} min  {what}  {s.steps_per_second:12,.0f} steps/s  {s.steps:15,} steps"
+def format_sample(s: Sample) -> str:
+    resources = f"{s.memory_mb:8,.0f} MB  {s.files:4} files  {s.threads:4} threads"
+    return f"{s.seconds / 60:6.1f} min  {resources}  {s.steps_per_second:12,.0f} steps/s  {s.steps:15,} steps"
 
 
 def complaints(samples: list[Sample], growth_mb: float, slower: float) -> list[str]:
-    """What is not as it was; empty if all is well."""
+    """What grew or slowed down; empty if all is well."""
     settled = [s for s in samples if s.seconds > WARM_UP * samples[-1].seconds]
     third = len(settled) // 3
     if third < 1:
@@ -92,17 +92,17 @@ def complaints(samples: list[Sample], growth_mb: float, slower: float) -> list[s
         early, late = (statistics.median(getattr(s, name) for s in part) for part in (first, last))
         return early, late
 
-    found = []
+    problems = []
     for name, most in (("memory_mb", growth_mb), ("files", FILES), ("threads", THREADS)):
         early, late = both(name)
         print(f"{name}: {early:,.0f} early, {late:,.0f} late, may grow by {most:g}")
         if late - early > most:
-            found.append(f"{name} grew from {early:,.0f} to {late:,.0f}")
+            problems.append(f"{name} grew from {early:,.0f} to {late:,.0f}")
     early, late = both("steps_per_second")
     print(f"steps_per_second: {early:,.0f} early, {late:,.0f} late, may fall by {slower:.0%}")
     if late < (1 - slower) * early:
-        found.append(f"speed fell from {early:,.0f} to {late:,.0f} steps/s")
-    return found
+        problems.append(f"speed fell from {early:,.0f} to {late:,.0f} steps/s")
+    return problems
 
 
 def main() -> int:
@@ -125,19 +125,21 @@ def main() -> int:
                 options.env,
                 options.policy,
                 cluster=local_cluster(),
-                merge=False,
                 run_dir=run,
                 watcher=watch,
-                save_options=fragmenta.SaveOptions(checkpoint_every=100),
-                evaluation=fragmenta.EvaluationOptions(eval_every=500),
+                options=fragmenta.RunOptions(
+                    saving=fragmenta.SaveOptions(checkpoint_every=100),
+                    evaluation=fragmenta.EvaluationOptions(eval_every=500),
+                    merge=False,
+                ),
             )
         except StoppedError as stopped:
             print(stopped)
         sizes = {path.name: path.stat().st_size / 1e6 for path in run.glob("*.jsonl")}
         print(f"on disk: {', '.join(f'{name} {size:,.0f} MB' for name, size in sizes.items())}")
-    wrong = complaints(watch.samples, options.growth_mb, options.slower)
-    print("; ".join(wrong) or "all is as it was")
-    return 1 if wrong else 0
+    problems = complaints(watch.samples, options.growth_mb, options.slower)
+    print("; ".join(problems) or "all is as it was")
+    return 1 if problems else 0
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""What splitting costs on one device: two actor replicas and a learner, unmerged, against `fused`, and where time goes.
+"""The overhead of splitting on one device: two actor replicas and a learner, unmerged, against `fused`.
 
-Run with `make bench-split` (on a GPU: `PYTHONPATH=src python3 benchmarks/split.py 16384`). Prints the ratio of steps
-per second, median of several windows; then the timeline of one iteration with one segment at a time.
+Run with `make bench WHAT=split` (on a GPU: `PYTHONPATH=src python3 benchmarks/split.py 16384`). Prints the ratio of steps
+per second, median of several windows, and where time goes: the timeline of an iteration with one segment at a time.
 """
 
 import itertools
@@ -44,7 +44,7 @@ def steps_per_second(policy: str, replicas: int, num_envs: int) -> float:
 
 
 def timeline(policy: str, replicas: int, num_envs: int) -> list[tuple[str, str, float, float]]:
-    """Worker, segment, start and end in milliseconds, of an iteration in steady state."""
+    """Worker, segment, start and end in milliseconds, for an iteration in steady state."""
     engine, _ = engine_of(policy, replicas, num_envs, 12)
     events: list[tuple[str, str, float, float]] = []
     lock = threading.Lock()
@@ -52,7 +52,7 @@ def timeline(policy: str, replicas: int, num_envs: int) -> list[tuple[str, str, 
     def watched(label: str, call: Any) -> Any:
         def run(*arguments: Any) -> Any:
             jax.block_until_ready(arguments)
-            with lock:  # one at a time, so that nobody's time holds a wait for another on the same device
+            with lock:  # one at a time, so that no segment's time includes waiting for another on the same device
                 started = time.perf_counter()
                 results = jax.block_until_ready(call(*arguments))
                 name = threading.current_thread().name.removeprefix("fragmenta-")

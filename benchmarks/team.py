@@ -1,4 +1,4 @@
-"""MAPPO learns to work as a team: simple_spread with shared and separate parameters, simple_tag.
+"""MAPPO learns to cooperate: simple_spread with shared and separate parameters, and simple_tag.
 
 Spread: mean return of the trained team's stochastic policy, on a scale from random (0%) to a scripted team (100%).
 Tag: catches per episode of the trained chasers' stochastic policy against random chasers.
@@ -84,12 +84,12 @@ def random_actions(env: fragmenta.TeamEnvironment, _: fragmenta.World, keys: jax
 
 
 def scripted_actions(env: SimpleSpread, world: fragmenta.World, _: jax.Array) -> jax.Array:
-    """Every agent to its landmark, by the assignment with the least total distance; all see the true state."""
+    """Drive every agent to its landmark in the assignment with the least total distance, based on the true state."""
     return jax.vmap(partial(_drive, env))(world.state)
 
 
 def _drive(env: SimpleSpread, state: object, look_ahead: int = 3, horizon: int = 6) -> jax.Array:
-    """The first of the three pushes that cost least over six steps if the other agents keep their velocity."""
+    """The first push of the three-push plan with the least cost over six steps, if other agents keep their velocity."""
     world, count = env.original(), env.agents
     position, velocity, landmarks = state.p_pos[:count], state.p_vel[:count], state.p_pos[count:]
     orders = jnp.asarray(list(itertools.permutations(range(count))))
@@ -107,7 +107,7 @@ def _drive(env: SimpleSpread, state: object, look_ahead: int = 3, horizon: int =
             speed = (1 - world.damping) * speed + (pushes[:, step] if step < look_ahead else 0.0)
             gap = jnp.linalg.norm(place[:, None] - (position + world.dt * (step + 1) * velocity), axis=-1)
             touching = jnp.sum((gap < 2 * world.rad[0] + 0.02) & others[agent], axis=-1)
-            # The weights of the reward: half a unit per distance, and half for each of two out of all agents.
+            # The weights of the reward: 0.5 per distance, and 0.5 for both agents of a collision, over all agents.
             total += 0.5 * jnp.linalg.norm(place - targets[agent], axis=-1) + touching / count
         return total
 

@@ -1,8 +1,8 @@
-"""Steps per second of this version against another checkout of the project: has a change made anything slower?
+"""Steps per second of this version against another checkout of the project, to find regressions.
 
-Run with `python benchmarks/versions.py PATH_TO_OTHER_CHECKOUT [--rounds 3] [--only NAME ...]`. Each side runs in a
-process of its own, one right after the other, in turns; prints the ratio of each round (this version to the other)
-and their median. On a machine with a GPU the cases are those of a GPU.
+Run with `python benchmarks/versions.py PATH_TO_OTHER_CHECKOUT [--rounds 3] [--only NAME ...]`. The sides take turns,
+each in a separate process; prints the ratio of each round (this version to the other) and their median. On a machine
+with a GPU, the GPU cases are run.
 """
 
 import argparse
@@ -33,7 +33,7 @@ GPU_CASES = {
 
 
 def child(policy: str, devices: int, replicas: int, num_envs: int, compute: str, seconds: float) -> None:
-    """Print the steps per second of one case, as the median of five windows."""
+    """Print the steps per second of one case: the median of five windows."""
     import jax
 
     import fragmenta
@@ -49,32 +49,32 @@ def child(policy: str, devices: int, replicas: int, num_envs: int, compute: str,
     with LocalEngine(plan) as engine:
         engine.begin(state)
         count = 2
-        while True:  # until launches have grown, and one window takes long enough
+        while True:  # until launches have grown and a window takes long enough
             started = time.perf_counter()
             list(engine.run(count))
-            if (took := time.perf_counter() - started) > seconds / 5:
+            if (elapsed := time.perf_counter() - started) > seconds / 5:
                 break
             count *= 2
         for _ in range(5):
             started = time.perf_counter()
             list(engine.run(count))
-            took = time.perf_counter() - started
-            rates.append(count * algorithm.steps_per_iteration / took)
+            elapsed = time.perf_counter() - started
+            rates.append(count * algorithm.steps_per_iteration / elapsed)
         engine.finish()
     print(statistics.median(rates))
 
 
 def rate(checkout: Path, case: tuple[str, int, int, int, str], seconds: float) -> float:
-    """Steps per second of a checkout, measured in a process of its own."""
+    """Steps per second of a checkout, measured in a separate process."""
     flags = os.environ.get("XLA_FLAGS", "") + f" --xla_force_host_platform_device_count={case[1]}"
     path = os.pathsep.join([str(checkout / "src"), os.environ.get("PYTHONPATH", "")])
     command = [sys.executable, __file__, str(checkout), "--child", *map(str, case), str(seconds)]
-    found = subprocess.run(
+    completed = subprocess.run(
         command, env=os.environ | {"XLA_FLAGS": flags, "PYTHONPATH": path}, capture_output=True, text=True
     )
-    if found.returncode:
-        raise SystemExit(found.stderr)
-    return float(found.stdout.split()[-1])
+    if completed.returncode:
+        raise SystemExit(completed.stderr)
+    return float(completed.stdout.split()[-1])
 
 
 def main() -> None:
@@ -96,12 +96,12 @@ def main() -> None:
         ratios, rates = [], []
         for i in range(options.rounds):
             sides = [HERE, options.other] if i % 2 else [options.other, HERE]
-            found = {side: rate(side, case, options.seconds) for side in sides}
-            ratios.append(found[HERE] / found[options.other])
-            rates.append(found[HERE])
-        shown = ", ".join(f"{ratio:.2f}" for ratio in sorted(ratios))
+            round_rates = {side: rate(side, case, options.seconds) for side in sides}
+            ratios.append(round_rates[HERE] / round_rates[options.other])
+            rates.append(round_rates[HERE])
+        sorted_ratios = ", ".join(f"{ratio:.2f}" for ratio in sorted(ratios))
         median = statistics.median(rates)
-        print(f"{name}: {statistics.median(ratios):.2f}x ({shown}), {median / 1e3:,.0f} k steps/s", flush=True)
+        print(f"{name}: {statistics.median(ratios):.2f}x ({sorted_ratios}), {median / 1e3:,.0f} k steps/s", flush=True)
 
 
 if __name__ == "__main__":

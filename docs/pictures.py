@@ -1,4 +1,4 @@
-"""The pictures of the policies in policies.md: `python docs/pictures.py` writes them anew."""
+"""Draw the diagrams of the distribution policies in policies.md: `python docs/pictures.py` rewrites them."""
 
 from pathlib import Path
 
@@ -15,11 +15,11 @@ PICTURES = {
     "single_learner_async": (IMPALA(num_envs=64), "CartPole-v1"),
     "central_async": (A2C(num_envs=64), "CartPole-v1"),
 }
-"""Per policy, an algorithm and an environment to draw it for."""
+"""The algorithm and the environment in the diagram of each distribution policy."""
 
 
-def drawn(policy: str) -> str:
-    """The picture of a policy with two replicas on three devices."""
+def diagram(policy: str) -> str:
+    """The Mermaid diagram of a distribution policy with two replicas on three devices."""
     algorithm, env = PICTURES[policy]
     cluster = Cluster(("gpu:0", "gpu:1", "gpu:2"), replicas=2)
     return f"```mermaid\n{to_mermaid(project(trace(algorithm, env), policy, cluster, merge=False))}```"
@@ -32,7 +32,7 @@ def main() -> None:
         before, heading, rest = text.partition(f"\n## {policy}\n")
         assert heading, f"policies.md has no section on {policy}"
         start, end = rest.index("```mermaid"), rest.index("```", rest.index("```mermaid") + 3) + 3
-        text = before + heading + rest[:start] + drawn(policy) + rest[end:]
+        text = before + heading + rest[:start] + diagram(policy) + rest[end:]
     file.write_text(text)
 
 

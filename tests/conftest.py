@@ -1,4 +1,4 @@
-"""Settings for all tests: eight CPU devices, compiled programs kept between runs."""
+"""Settings for all tests: eight CPU devices, and a compilation cache that persists between runs."""
 
 import os
 
@@ -14,9 +14,9 @@ keep_compiled_programs()
 
 @pytest.fixture(autouse=True)
 def no_thread_left():
-    """Every test must end all workers that it started."""
+    """Fails a test that leaves a worker thread running."""
     import threading
 
     yield
-    left = [t.name for t in threading.enumerate() if t.name.startswith("fragmenta-") and "compile" not in t.name]
-    assert not left, f"threads left: {left}"
+    leftovers = [t.name for t in threading.enumerate() if t.name.startswith("fragmenta-") and "compile" not in t.name]
+    assert not leftovers, f"threads left: {leftovers}"

@@ -1,4 +1,4 @@
-"""Gymnasium environments that draw themselves, well and badly."""
+"""Gymnasium environments whose `render` works or fails in a known way."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from gymnasium import spaces
 
 
 class Drawn(gymnasium.Env):
-    """Five steps; the picture gets brighter with every one."""
+    """Episodes of five steps; the image gets brighter with each."""
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012 (as Gymnasium wants it)
     observation_space = spaces.Box(-1, 1, (2,), np.float32)
@@ -35,7 +35,7 @@ class Drawn(gymnasium.Env):
 
 
 class Undrawn(Drawn):
-    """Its constructor knows nothing of pictures."""
+    """Its constructor does not take `render_mode`."""
 
     def __init__(self) -> None:
         super().__init__()

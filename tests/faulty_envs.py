@@ -1,4 +1,4 @@
-"""Gymnasium environments that fail in one way each, at a known step of one of them."""
+"""Gymnasium environments with one fault each, at a known step of a known environment."""
 
 import ctypes
 import os
@@ -13,17 +13,17 @@ LONG_SECONDS = 7
 
 
 class Steady(gymnasium.Env):
-    """Shows how many steps it has taken, never ends; misbehaves at step `at` if its seed makes it the chosen one."""
+    """Observes its step count and never ends. Fails at step `at` if its seed is divisible by `share`."""
 
-    def __init__(self, how: str = "", at: int = 5, share: int = 1, marker: str = "") -> None:
-        self.how, self.at, self.share, self.marker = how, at, share, marker
+    def __init__(self, fault: str = "", at: int = 5, share: int = 1, marker: str = "") -> None:
+        self.fault, self.at, self.share, self.marker = fault, at, share, marker
         self.observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float32)
         self.action_space = spaces.Discrete(2)
         self.steps, self.chosen = 0, False
-        if how == "construct":
+        if fault == "construct":
             raise ValueError("no hardware")
-        if how == "die_once" and not os.path.exists(marker + "2"):
-            # The first is made to find out what it is; the second ends its process.
+        if fault == "die_once" and not os.path.exists(marker + "2"):
+            # The first instance is made to read the spaces; the second one ends its process.
             with open(marker + ("2" if os.path.exists(marker) else ""), "w") as file:
                 file.write("here")
             if os.path.exists(marker + "2"):
@@ -33,22 +33,22 @@ class Steady(gymnasium.Env):
         super().reset(seed=seed)
         if seed is not None:
             self.chosen = seed % self.share == 0
-        if self.how == "reset" and self.chosen:
+        if self.fault == "reset" and self.chosen:
             raise ValueError("cannot reset")
-        if self.how == "nan_reset" and self.steps and self.chosen:
+        if self.fault == "nan_reset" and self.steps and self.chosen:
             return np.full(2, np.nan, np.float32), {}
         self.steps = 0
-        return self._show(), {}
+        return self._observation(), {}
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict]:
         self.steps += 1
-        if self.how == "nan_reset":
-            return self._show(), 1.0, self.steps == self.at, False, {}
-        if self.steps == self.at and self.chosen and self.how not in ("", "die_once"):
-            return getattr(self, f"_{self.how}")()
-        return self._show(), 1.0, False, False, {}
+        if self.fault == "nan_reset":
+            return self._observation(), 1.0, self.steps == self.at, False, {}
+        if self.steps == self.at and self.chosen and self.fault not in ("", "die_once"):
+            return getattr(self, f"_{self.fault}")()
+        return self._observation(), 1.0, False, False, {}
 
-    def _show(self) -> np.ndarray:
+    def _observation(self) -> np.ndarray:
         return np.array([self.steps, 0.0], np.float32)
 
     def _raise(self) -> Any:
@@ -64,21 +64,21 @@ class Steady(gymnasium.Env):
         time.sleep(3600)
 
     def _hold(self) -> Any:
-        ctypes.PyDLL(None).sleep(LONG_SECONDS)  # as a package does that never lets another thread run
-        return self._show(), 1.0, False, False, {}
+        ctypes.PyDLL(None).sleep(LONG_SECONDS)  # holds the GIL, as some packages do
+        return self._observation(), 1.0, False, False, {}
 
     def _pause_once(self) -> Any:
         if not os.path.exists(self.marker):
             with open(self.marker, "w") as file:
                 file.write("here")
             time.sleep(LONG_SECONDS)
-        return self._show(), 1.0, False, False, {}
+        return self._observation(), 1.0, False, False, {}
 
     def _nan(self) -> Any:
         return np.array([np.nan, 0.0], np.float32), 1.0, False, False, {}
 
     def _nan_reward(self) -> Any:
-        return self._show(), float("nan"), False, False, {}
+        return self._observation(), float("nan"), False, False, {}
 
     def _shape(self) -> Any:
         return np.zeros(3, np.float32), 1.0, False, False, {}
@@ -87,14 +87,14 @@ class Steady(gymnasium.Env):
         return np.array(["a", "b"]), 1.0, False, False, {}
 
     def _four(self) -> Any:
-        return self._show(), 1.0, False, {}
+        return self._observation(), 1.0, False, {}
 
     def _nothing(self) -> Any:
         return None
 
     def _space(self) -> Any:
         self.observation_space = spaces.Box(0, 1, (3,), np.float32)
-        return self._show(), 1.0, True, False, {}
+        return self._observation(), 1.0, True, False, {}
 
 
 class NotAnEnvironment:

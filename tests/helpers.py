@@ -1,4 +1,4 @@
-"""What several tests need: the plain program, and a way to run any plan and compare."""
+"""Test helpers: run the plain program, run any plan, and compare the results."""
 
 import os
 import signal
@@ -26,15 +26,15 @@ def plain(algorithm: Algorithm, env: Environment, iterations: int) -> tuple[Any,
     iterate = jax.jit(lambda state: algorithm.iterate(env, state))
     state, metrics = initial_state(algorithm, env), []
     for _ in range(iterations):
-        state, found = iterate(state)
-        metrics.append(jax.device_get(found))
+        state, outputs = iterate(state)
+        metrics.append(jax.device_get(outputs))
     return state, metrics
 
 
 def run_plan(
     plan: Plan, algorithm: Algorithm, env: Environment, iterations: int, deadline: float = 60.0
 ) -> tuple[Any, list[dict[str, Any]]]:
-    """The same through fragments."""
+    """The same computation, split into fragments by a plan."""
     check_plan(plan)
     leaves, structure = jax.tree.flatten(initial_state(algorithm, env))
     with LocalEngine(plan, deadline) as engine:
@@ -52,7 +52,7 @@ def planned(algorithm: Algorithm, env: Environment, policy: Any, cluster: Cluste
 
 
 class StopAt:
-    """Watches a run, and does what Ctrl-C does once it is so far."""
+    """A watcher that interrupts the run like Ctrl-C once it reaches an iteration."""
 
     def __init__(self, iteration: int) -> None:
         self._iteration = iteration
@@ -71,12 +71,12 @@ def raw(leaf: Any) -> np.ndarray:
     return np.asarray(jax.random.key_data(leaf) if is_key else leaf)
 
 
-def assert_same(expected: Any, found: Any, relative: float, floor: float = 1e-2) -> None:
-    """Leaves equal within a tolerance relative to each leaf's largest entry, or to `floor`; bitwise if it is zero.
+def assert_same(expected: Any, actual: Any, relative: float, floor: float = 1e-2) -> None:
+    """Assert that leaves are equal, with a tolerance relative to each leaf's largest entry or to `floor`; 0 is bitwise.
 
-    A parameter near zero is a sum of steps of about a hundredth that cancel, and rounds as they do.
+    The floor is for parameters near zero: a sum of cancelling updates of about 0.01 has their rounding error.
     """
-    for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(expected), jax.tree.leaves(found), strict=True):
+    for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(expected), jax.tree.leaves(actual), strict=True):
         a, b = raw(a), raw(b)
         name = jax.tree_util.keystr(path)
         if relative == 0 or not np.issubdtype(a.dtype, np.floating):

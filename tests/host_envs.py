@@ -1,4 +1,4 @@
-"""Gymnasium environments with known values, for what a host environment must get right."""
+"""Gymnasium environments with known values, to test environments on the host."""
 
 from typing import Any
 
@@ -8,9 +8,9 @@ from gymnasium import spaces
 
 
 class Counter(gymnasium.Env):
-    """Shows the number of the episode and of the step; terminates after `ends` steps or is cut off after `cut`.
+    """Observes the episode and step numbers; terminates after `ends` steps or is truncated after `cut`.
 
-    Noise from its own seeded generator tells environments apart.
+    The observation has noise from the environment's seeded generator, so that environments differ.
     """
 
     def __init__(self, ends: int = 1_000_000, cut: int = 1_000_000) -> None:
@@ -22,19 +22,19 @@ class Counter(gymnasium.Env):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
         super().reset(seed=seed)
         self.episode, self.steps = self.episode + 1, 0
-        return self._show(), {}
+        return self._observation(), {}
 
     def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
         assert action in (-1, 0, 1), action
         self.steps += 1
-        return self._show(), float(action), self.steps == self.ends, self.steps == self.cut, {}
+        return self._observation(), float(action), self.steps == self.ends, self.steps == self.cut, {}
 
-    def _show(self) -> np.ndarray:
+    def _observation(self) -> np.ndarray:
         return np.array([self.episode, self.steps, self.np_random.normal()])
 
 
 class Parts(gymnasium.Env):
-    """A dictionary of everything, and several choices at once: pays 1 where the first choice is the shown number."""
+    """Dictionary observations and multi-discrete actions: pays 1 if the first choice equals the observed number."""
 
     def __init__(self) -> None:
         self.observation_space = spaces.Dict(
@@ -49,14 +49,14 @@ class Parts(gymnasium.Env):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[dict, dict]:
         super().reset(seed=seed)
-        return self._show(), {}
+        return self._observation(), {}
 
     def step(self, action: np.ndarray) -> tuple[dict, float, bool, bool, dict]:
         assert action.shape == (2,)
         paid = float(action[0] == self.number - 5)
-        return self._show(), paid, self.np_random.random() < 0.2, False, {}
+        return self._observation(), paid, self.np_random.random() < 0.2, False, {}
 
-    def _show(self) -> dict[str, Any]:
+    def _observation(self) -> dict[str, Any]:
         self.number = 5 + int(self.np_random.integers(3))
         camera = np.full((16, 16, 3), 30 * self.number, np.uint8)
         both = (np.array([1, 0], np.int8), np.full((2, 2), 0.5, np.float32))
@@ -64,7 +64,7 @@ class Parts(gymnasium.Env):
 
 
 class Clipped(gymnasium.Env):
-    """Pays what it is given, which must be within its bounds."""
+    """The reward is the action, which must be within its bounds."""
 
     observation_space = spaces.Box(-1, 1, (1,), np.float32)
     action_space = spaces.Box(np.array([-0.5, 0.0], np.float32), np.array([0.5, 0.25], np.float32))
@@ -79,7 +79,7 @@ class Clipped(gymnasium.Env):
 
 
 class Doubled(gymnasium.RewardWrapper):
-    """A wrapper of the user's own."""
+    """A user-defined wrapper."""
 
     def reward(self, reward: Any) -> Any:
         return 2 * reward

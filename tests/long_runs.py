@@ -1,4 +1,4 @@
-"""Runs of the command line that go on until something ends them."""
+"""Command-line runs that continue until they are stopped."""
 
 import json
 import subprocess
@@ -26,9 +26,9 @@ def wait_for_iterations(process: subprocess.Popen[str], run_dir: Path, count: in
 
 
 def go_on(run_dir: Path) -> dict:
-    """Resume for a little, and return the summary."""
+    """Resume for a few iterations, and return the summary."""
     steps = [json.loads(line)["steps"] for line in (run_dir / "metrics.jsonl").read_text().splitlines()[:-1]][-1]
     command = [*RESUME, str(run_dir), "--total-steps", str(steps + 2_000), "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    completed = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert completed.returncode == 0, completed.stderr
+    return json.loads(completed.stdout)

@@ -1,4 +1,4 @@
-"""Run directories made by hand, as `train` leaves them, for tests of what is drawn from them."""
+"""Synthetic run directories in the format of `train`, for tests of figures and reports."""
 
 import json
 from pathlib import Path
@@ -15,7 +15,7 @@ GRAPH = """flowchart LR
 def made_run(
     path: Path, seed: int = 0, iterations: int = 40, slope: float = 5.0, finished: bool = True, **config: Any
 ) -> Path:
-    """A run whose return grows by `slope` per iteration of 100 steps and 20 episodes, and by its seed."""
+    """A run whose return is its seed plus `slope` per iteration, with 100 steps and 20 episodes per iteration."""
     path.mkdir(parents=True)
     learning_rate = config.pop("learning_rate", 0.001)
     records = [
@@ -45,11 +45,13 @@ def made_run(
 
 
 def add_evaluations(path: Path) -> None:
-    """Three evaluations, the last one cut off in the middle of the line."""
-    kept = [
+    """Three evaluations, the last line truncated."""
+    evaluations = [
         {"iteration": i, "steps": 100 * (i + 1), "seconds": 0.1 * i, "episodes": 20, "deterministic": True,
          "return_mean": 5.0 * i, "return_std": 2.0, "return_low": 5.0 * i - 4, "return_high": 5.0 * i + 4,
          "length_mean": 5.0 * i}
         for i in (9, 19)
     ]  # fmt: skip
-    (path / "evaluations.jsonl").write_text("".join(json.dumps(e) + "\n" for e in kept) + '{"iteration": 29, "st')
+    (path / "evaluations.jsonl").write_text(
+        "".join(json.dumps(e) + "\n" for e in evaluations) + '{"iteration": 29, "st'
+    )

@@ -1,5 +1,5 @@
-"""An algorithm of odd shape: nested pytrees, integer state, two loops, a loop within a loop, a stage called twice,
-a stage whose output nobody uses."""
+"""An algorithm with unusual structure: nested pytrees, integer state, two loops, a nested loop, a stage called twice,
+a stage whose output is unused."""
 
 import dataclasses
 from typing import Any
@@ -45,8 +45,8 @@ class Odd(Algorithm):
         return {"seen": memory["seen"] * 0.5 + score[:, None], "rows": rows}
 
     @stage
-    def learn(self, weights: Any, scores: jax.Array, seen: jax.Array) -> Any:
-        pull = jnp.mean(scores) + jnp.mean(seen) * 0.01
+    def learn(self, weights: Any, scores: jax.Array, notes: jax.Array) -> Any:
+        pull = jnp.mean(scores) + jnp.mean(notes) * 0.01
         kernel = jax.tree.map(lambda w: w * 0.9 + 0.01 * pull, weights[0])
         return [kernel, (weights[1][0] + 0.1 * pull, weights[1][1] + 1)]
 

@@ -1,4 +1,4 @@
-"""A policy that is found in the process that asks for it, and in no other."""
+"""A distribution policy that only the coordinating process can import; the others cannot."""
 
 import sys
 

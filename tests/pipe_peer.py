@@ -1,4 +1,4 @@
-"""The other process of the tests of pipes: `python pipe_peer.py WHAT ADDRESS`, an address as JSON."""
+"""The peer process of the pipe tests: `python pipe_peer.py BEHAVIOUR ADDRESS`, with the address as JSON."""
 
 import json
 import os
@@ -16,24 +16,24 @@ TOKEN = b"a token that only tests have, yes"
 
 
 def main() -> None:
-    """Tell our own address, then do what we were told."""
-    what, address = sys.argv[1], json.loads(sys.argv[2])
+    """Print our address, then run the behaviour."""
+    behaviour, address = sys.argv[1], json.loads(sys.argv[2])
     exchange = Exchange("127.0.0.1", TOKEN)
     there = ArrayChannel(exchange.sender(address, 20))
     pipe, ours = exchange.receiver("back", 1 << 22, 2, address["kind"] == "shared")
     print(json.dumps(ours), flush=True)
     here = ArrayChannel(pipe)
-    if what == "echo":
+    if behaviour == "echo":
         _echo(here, there)
-    elif what == "two":
+    elif behaviour == "two":
         here.recv(20)
         for i in range(2):
             there.send(np.int32(i), 20)
-        os._exit(0)  # nothing is closed
-    elif what == "count":
+        os._exit(0)  # exits without closing anything
+    elif behaviour == "count":
         for i in range(100_000):
             there.send(np.full(1000, i), 60)
-    elif what == "sleep":
+    elif behaviour == "sleep":
         time.sleep(600)
     exchange.close()
 

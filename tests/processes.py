@@ -1,4 +1,4 @@
-"""What tests of engines with processes need: a set-up to start one from, and a run of it."""
+"""Helpers for tests of engines with processes: a setup to start from, and a run of it."""
 
 import dataclasses
 from typing import Any
@@ -14,7 +14,7 @@ from helpers import cpu_cluster, initial_state, planned
 def apart(
     algorithm: Algorithm, env: Environment, policy: Any, replicas: int, options: EngineOptions | None = None
 ) -> Setup:
-    """Every replica of every fragment in a process of its own."""
+    """A setup with a separate process for every replica of every fragment."""
     cluster = dataclasses.replace(cpu_cluster(8, replicas), apart=True)
     plan = planned(algorithm, env, policy, cluster, merge=False)
     check_plan(plan)
@@ -22,7 +22,7 @@ def apart(
 
 
 def run_apart(setup: Setup, engine: str, iterations: int) -> tuple[Any, list[dict[str, Any]]]:
-    """The state and the metrics after so many iterations."""
+    """The final state, and the metrics of each iteration."""
     with ENGINES[engine](setup) as running:
         leaves, structure = jax.tree.flatten(initial_state(setup.algorithm, running.env))
         running.begin(leaves)

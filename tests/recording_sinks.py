@@ -1,6 +1,6 @@
-"""Stand-ins for wandb and mlflow, which are not installed for tests: modules that write down how they are called.
+"""Fake wandb and mlflow modules that record their calls; the real ones are not installed for tests.
 
-Like wandb with WANDB_MODE=offline, they keep all in the run directory and need no network.
+Like wandb with WANDB_MODE=offline, they write everything to the run directory and need no network.
 """
 
 import json
@@ -39,7 +39,7 @@ def end_run(): calls.append(("end_run",))
 
 
 def install(folder: Path, monkeypatch: Any, fault: str = "pass") -> None:
-    """Put the stand-ins where Python finds them; `fault` is what wandb does with every point first."""
+    """Put the fakes on the import path; `fault` is a statement that the fake wandb runs before it logs a point."""
     folder.mkdir()
     (folder / "wandb.py").write_text(WANDB.replace("FAULT", fault))
     (folder / "mlflow.py").write_text(MLFLOW)
@@ -49,5 +49,5 @@ def install(folder: Path, monkeypatch: Any, fault: str = "pass") -> None:
 
 
 def wandb_calls(run: Path) -> list[Any]:
-    """What wandb was asked to do."""
+    """The recorded calls of wandb."""
     return [json.loads(line) for line in (run / "calls.jsonl").read_text().splitlines()]

@@ -1,4 +1,4 @@
-"""A function computed by replicas on one device, apart from any plan: what the compiler's rules are tested with."""
+"""Runs a function on replicas on one device, without a plan, to test the compiler's rules."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,7 +13,7 @@ from fragmenta.graph.layout import WHOLE, Split
 
 
 def partitioned(function: Callable, arguments: Sequence[Any], dims: Sequence[int | None], replicas: int) -> Block:
-    """How replicas compute a function whose arguments they hold in parts along `dims`."""
+    """The compiled block for replicas that hold the arguments split along `dims`."""
     closed = jax.make_jaxpr(function)(*arguments)
     layouts = []
     for argument, dim in zip(arguments, dims, strict=True):
@@ -24,8 +24,8 @@ def partitioned(function: Callable, arguments: Sequence[Any], dims: Sequence[int
 
 
 def on_replicas(function: Callable, arguments: Sequence[Any], dims: Sequence[int | None], replicas: int) -> list[Any]:
-    """The leaves of `function(*arguments)`, whole, computed by replicas that hold the arguments in parts along `dims`
-    (for each argument the dimension, or None where all have the whole)."""
+    """The whole leaves of `function(*arguments)`, computed by replicas that hold each argument split along its entry in
+    `dims` (None: every replica holds the whole argument)."""
     block = partitioned(function, arguments, dims, replicas)
 
     def one(index: jax.Array, *leaves: Any) -> list[Any]:
@@ -33,8 +33,8 @@ def on_replicas(function: Callable, arguments: Sequence[Any], dims: Sequence[int
         pairs = list(zip(leaves, block.inputs, strict=True))
         values = [part(x, s, replicas, index) if isinstance(s, Split) else x for x, s in pairs]
         whole = {i: convert(values[i], block.inputs[i], WHOLE, replica) for i in block.whole}
-        found = block.run(replica, values, whole)
-        return [convert(x, now, WHOLE, replica) for x, now in zip(found, block.outputs, strict=True)]
+        outputs = block.run(replica, values, whole)
+        return [convert(x, now, WHOLE, replica) for x, now in zip(outputs, block.outputs, strict=True)]
 
     @jax.jit
     def run(*leaves: Any) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Tiny environments that show and take more than vectors."""
+"""Tiny environments with image and dictionary observations and multi-discrete actions."""
 
 import dataclasses
 from typing import Any
@@ -12,7 +12,7 @@ from fragmenta_core.spaces import Space
 
 @dataclasses.dataclass(frozen=True)
 class BrightHalf(Environment):
-    """One step; shows a picture with a bright half and pays 1 for the action of that half, -1 for the other."""
+    """One-step episodes: an image with one bright half; the matching action pays 1, the other -1."""
 
     max_steps: int = 10
 
@@ -40,7 +40,7 @@ class BrightHalf(Environment):
 
 @dataclasses.dataclass(frozen=True)
 class Medley(Environment):
-    """Shows a dictionary of everything there is, nested, and takes two integers; pays by how far they are right."""
+    """Nested dictionary observations of every kind and two integer actions; pays more the closer the actions are."""
 
     max_steps: int = 7
     continuous: bool = False
@@ -65,7 +65,7 @@ class Medley(Environment):
         return {"picture": picture, "choices": state["choices"], "inner": inner}
 
     def advance(self, state: Any, action: jax.Array, key: jax.Array) -> tuple[Any, jax.Array, jax.Array]:
-        wanted = state["choices"].astype(jnp.float32)
-        wrong = jnp.abs(action.reshape(2).astype(jnp.float32) - wanted)
+        target = state["choices"].astype(jnp.float32)
+        error = jnp.abs(action.reshape(2).astype(jnp.float32) - target)
         after = {**self.initial(key), "grid": state["grid"] * 0.9}
-        return after, 1.0 - jnp.sum(wrong), jnp.sum(wrong) > 4
+        return after, 1.0 - jnp.sum(error), jnp.sum(error) > 4

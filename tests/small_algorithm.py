@@ -1,4 +1,4 @@
-"""An algorithm as a user would write one: policy gradient with a linear policy, small enough to compile in no time."""
+"""An algorithm as a user would write it: policy gradient with a linear policy, small enough to compile quickly."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from fragmenta import Algorithm, Environment, World, stage
 from fragmenta.rl import fold_each, keys_by_index, split_each
 
-SCALE = jnp.full((), 0.1)  # made at import, as constants of users' modules often are
+SCALE = jnp.full((), 0.1)  # created at import, as module constants often are
 
 
 class State(NamedTuple):
@@ -44,8 +44,8 @@ class Reinforce(Algorithm):
 
     def decide(self, env: Environment, params: Any, observation: Any, alive: Any, memory: Any, keys: Any) -> Any:
         logits = observation @ params["weights"] + params["bias"]
-        drawn = jnp.argmax(logits, axis=-1) if keys is None else jax.vmap(jax.random.categorical)(keys, logits)
-        return drawn, memory
+        action = jnp.argmax(logits, axis=-1) if keys is None else jax.vmap(jax.random.categorical)(keys, logits)
+        return action, memory
 
     @stage
     def act(self, env: Environment, params: Any, observation: jax.Array, keys: jax.Array) -> jax.Array:

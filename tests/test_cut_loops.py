@@ -1,4 +1,4 @@
-"""Loops whose carries come from outside, are swapped, forwarded, or never go round, cut in every way."""
+"""Loops whose carries come from outside, are swapped or forwarded, and loops without iterations, split in every way."""
 
 import dataclasses
 import itertools

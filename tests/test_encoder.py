@@ -1,4 +1,4 @@
-"""Observations of every space become rows, and pictures the same row whichever way they lie."""
+"""Observations of every space are encoded as rows; images give the same row for any channel order."""
 
 import functools
 
@@ -9,14 +9,14 @@ import pytest
 
 from fragmenta import Box, ConfigError, Dict, Discrete, MultiDiscrete
 from fragmenta.nn.convolution import convolve
-from fragmenta.nn.encoder import FEATURES, Encoder, check_observations, convolutions_for, has_pictures
+from fragmenta.nn.encoder import FEATURES, Encoder, check_observations, convolutions_for, has_images
 
 
 def rows(space, observation):
     return Encoder(space).apply({}, observation)
 
 
-def test_vectors_stay_as_they_are() -> None:
+def test_vectors_are_unchanged() -> None:
     x = jnp.ones((3, 2, 4))
     assert rows(Box(-1, 1, (4,)), x) is x
     jaxpr = jax.make_jaxpr(lambda x: rows(Box(-1, 1, (4,)), x))(x)
@@ -25,9 +25,9 @@ def test_vectors_stay_as_they_are() -> None:
 
 def test_numbers_of_any_shape_and_type_become_floats_in_a_row() -> None:
     x = jnp.arange(24, dtype=jnp.int32).reshape(2, 2, 3, 2)
-    found = rows(Box(0, 9, (3, 2), "int32"), x)
-    assert (found.shape, found.dtype) == ((2, 2, 6), jnp.float32)
-    np.testing.assert_array_equal(found, x.reshape(2, 2, 6))
+    encoded = rows(Box(0, 9, (3, 2), "int32"), x)
+    assert (encoded.shape, encoded.dtype) == ((2, 2, 6), jnp.float32)
+    np.testing.assert_array_equal(encoded, x.reshape(2, 2, 6))
     assert rows(Box(0, 1, ()), jnp.ones((5,))).shape == (5, 1)
 
 
@@ -37,10 +37,10 @@ def test_choices_become_one_hot_and_dictionaries_are_sorted_by_name() -> None:
     # a.x, a.y in two parts, b
     expected = [[0.5, 0, 1, 0, 0, 1, 0, 0, 1], [-0.5, 1, 0, 0, 1, 0, 1, 0, 0]]
     np.testing.assert_array_equal(rows(space, observation), expected)
-    assert not has_pictures(space)
+    assert not has_images(space)
 
 
-def test_a_picture_may_have_its_channels_first_last_or_in_frames() -> None:
+def test_image_channels_may_be_first_last_or_stacked_frames() -> None:
     pictures = np.random.default_rng(0).integers(0, 256, (5, 40, 38, 4)).astype(np.uint8)
     last = Encoder(Box(0, 255, (40, 38, 4), "uint8"))
     params = jax.jit(last.init)(jax.random.key(0), pictures)
@@ -58,7 +58,7 @@ def test_a_picture_may_have_its_channels_first_last_or_in_frames() -> None:
     np.testing.assert_allclose(half, expected, atol=0.05)
 
 
-def test_layers_fit_the_picture_or_it_is_refused() -> None:
+def test_layers_fit_the_image_or_it_is_refused() -> None:
     assert [layer.size for layer in convolutions_for((4, 84, 84))] == [8, 4, 3]
     assert [layer.size for layer in convolutions_for((36, 36, 1))] == [8, 4, 3]
     assert [layer.size for layer in convolutions_for((5, 5, 3))] == [3, 3]
@@ -67,7 +67,7 @@ def test_layers_fit_the_picture_or_it_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("size", "stride"), [(8, 4), (4, 2), (3, 1)])
-def test_convolutions_are_what_jax_says_that_they_are(size: int, stride: int) -> None:
+def test_convolutions_equal_those_of_jax(size: int, stride: int) -> None:
     pictures, filters = (
         jax.random.normal(jax.random.key(i), shape) for i, shape in enumerate([(3, 23, 21, 4), (size, size, 4, 6)])
     )
@@ -81,9 +81,9 @@ def test_convolutions_are_what_jax_says_that_they_are(size: int, stride: int) ->
 
     ours = functools.partial(convolve, stride=stride)
     np.testing.assert_allclose(ours(pictures, filters), plain(pictures, filters), atol=1e-4)
-    for found, expected in zip(
+    for actual, expected in zip(
         jax.grad(loss(ours), (0, 1))(pictures, filters),
         jax.grad(loss(plain), (0, 1))(pictures, filters),
         strict=True,
     ):
-        np.testing.assert_allclose(found, expected, atol=1e-3)
+        np.testing.assert_allclose(actual, expected, atol=1e-3)

@@ -1,4 +1,4 @@
-"""The central test: any placement gives what the plain program gives."""
+"""The central test: every placement computes the same as the plain program."""
 
 from functools import cache
 from typing import Any
@@ -44,11 +44,11 @@ FEW_POLICIES: dict[str, tuple[str, ...]] = {
     "ppo-gru": ("single_learner_fine", "central"),
     "a2c-normalized": (),
 }
-"""Cases of which `make test` runs only some policies, because it compiles their algorithms for the others."""
+"""Cases that `make test` runs under only these distribution policies, to save compile time."""
 
 
 def devices_for(case: str, policy: str) -> int:
-    """One each for replicas that talk to each other; others share three, as a program is compiled for every device."""
+    """Eight devices if replicas communicate; otherwise three, because a program is compiled for every device."""
     talking = ("fused", "multi_learner")
     if case.startswith(("ppo", "mappo", "a2c-normalized")):
         talking += ("central",)
@@ -69,27 +69,29 @@ def compare(case: str, policy: Any, devices: int, replicas: int, merge: bool, bi
     state, metrics = run_plan(plan, algorithm, env, ITERATIONS)
     expected_state, expected_metrics = expected(case)
     assert_same(expected_state, state, 0 if bitwise else 1e-5)
-    # A metric is a small difference of terms of about one, so its rounding is relative to those; where the state is
-    # bitwise the same, one that is computed in another program than the gradients may differ in its last digit.
+    # A metric can be a small difference of terms near one, so its tolerance is relative to one. Even if the state is
+    # bitwise equal, a metric computed in another program than the gradients may differ in the last digit.
     assert_same(expected_metrics, metrics, 1e-6 if bitwise else 1e-5, floor=1.0)
 
 
 def matrix() -> list[Any]:
-    """Every algorithm under every policy with 1, 2, 4 and 8 replicas; `make test` runs a part of it."""
-    found = []
+    """Every algorithm under every distribution policy with 1, 2, 4 and 8 replicas; `make test` runs a part of it."""
+    parameters = []
     for case in CASES:
         for policy in POLICIES:
-            if (case, policy) != ("odd", "central"):  # it has no gradient and apply to place
+            if (case, policy) != ("odd", "central"):  # it has no `gradient` and `apply` stages
                 for replicas in (1, 2, 4, 8):
                     short = replicas == 2 or (case, policy, replicas) == ("ppo-cartpole", "single_learner_coarse", 8)
                     short |= (case, policy, replicas) == ("mappo-separate", "environments", 8)
-                    # The same programs as under `fused`, and with one agent as under `single_learner_fine`.
+                    # These are the programs of `fused`, or with one agent those of `single_learner_fine`.
                     short &= policy != "multi_learner" or case == "ppo-cartpole"
                     short &= policy != "environments" or case.startswith(("mappo", "odd"))
                     short &= policy in FEW_POLICIES.get(case, POLICIES)
                     marks = () if short else pytest.mark.full
-                    found.append(pytest.param(case, policy, replicas, marks=marks, id=f"{case}-{policy}-{replicas}"))
-    return found
+                    parameters.append(
+                        pytest.param(case, policy, replicas, marks=marks, id=f"{case}-{policy}-{replicas}")
+                    )
+    return parameters
 
 
 @pytest.mark.parametrize(("case", "policy", "replicas"), matrix())
@@ -98,12 +100,12 @@ def test_every_policy_equals_the_plain_program(case: str, policy: str, replicas:
 
 
 def some(policies: tuple[str, ...], short: tuple[str, ...]) -> list[Any]:
-    """All of them, those that `make test` leaves out marked."""
+    """All distribution policies; those that `make test` skips are marked `full`."""
     return [pytest.param(policy, marks=() if policy in short else pytest.mark.full) for policy in policies]
 
 
 @pytest.mark.parametrize("policy", some(POLICIES, ("single_learner_coarse", "single_learner_fine", "central")))
-def test_what_shares_a_device_is_merged_into_the_plain_program(policy: str) -> None:
+def test_fragments_on_one_device_are_merged_into_the_plain_program(policy: str) -> None:
     compare("ppo-cartpole", policy, 1, 1 if policy == "multi_learner" else 4, merge=True, bitwise=True)
 
 
@@ -114,7 +116,7 @@ def test_replicas_that_share_devices(policy: str, devices: int) -> None:
 
 
 def learner_in_two(stages: tuple[str, ...], cluster: Any) -> list[Fragment]:
-    """A user's own policy that looks into `learn`."""
+    """A user-defined distribution policy that places the stages inside `learn`."""
     return [
         Fragment("actor", ("act", "step"), ("cpu:0",)),
         Fragment("gradients", ("gradient",), ("cpu:1",)),
@@ -134,7 +136,7 @@ def test_nested_stages_can_be_placed() -> None:
     ("policy", "num_envs"), [pytest.param("single_learner_coarse", 1_024, marks=pytest.mark.full), ("fused", 512)]
 )
 def test_networks_that_are_computed_another_way_for_many_rows(policy: str, num_envs: int) -> None:
-    """1,024 rows are enough for the GPU's kernel and 512 are not: replicas trace another program than the whole.
+    """1,024 rows are enough for the GPU kernel, 512 are not, so replicas trace a different program than the whole does.
 
     The rows are those of `act` with 1,024 environments, and those of a minibatch with 512 of them.
     """

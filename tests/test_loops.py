@@ -1,4 +1,4 @@
-"""Loops that say nothing about replicas give, under every synchronous policy, what the plain program gives."""
+"""Loops written without replicas in mind compute the same as the plain program under every synchronous policy."""
 
 from functools import cache
 from typing import Any
@@ -38,29 +38,29 @@ SHORT: dict[str, tuple[str, ...]] = {
     "statistics": ("environments",),
     "transforms": ("central",),
 }
-"""What `make test` runs of each loop, with two replicas: every loop and every policy at least once."""
+"""Policies under which `make test` runs each loop, with two replicas: every loop and every policy at least once."""
 SHORT_APART = (("dqn_rings", "multi_learner"),)
-"""And with processes, of which each takes seconds to start."""
+"""What `make test` runs with processes; few, because each process takes seconds to start."""
 
 
 def policies_of(loop: str) -> tuple[str, ...]:
-    if loop == "reinforce":  # it acts and steps in one while, which stays in one piece
+    if loop == "reinforce":  # it acts and steps in one while_loop, which is never split
         return tuple(policy for policy in POLICIES[:4] if policy != "single_learner_fine")
     return tuple(policy for policy in POLICIES if policy != "central" or loop in WITH_GRADIENTS)
 
 
 @cache
 def expected(loop: str) -> tuple[Any, list[dict[str, Any]]]:
-    """What the plain program gives, which must be numbers for the comparison to mean anything."""
-    found = plain(*LOOPS[loop], ITERATIONS)
-    for path, leaf in jax.tree_util.tree_leaves_with_path(found):
+    """The results of the plain program, which must be finite for the comparison to be meaningful."""
+    results = plain(*LOOPS[loop], ITERATIONS)
+    for path, leaf in jax.tree_util.tree_leaves_with_path(results):
         if jnp.issubdtype(leaf.dtype, jnp.floating):
             assert np.isfinite(np.asarray(leaf, np.float32)).all(), jax.tree_util.keystr(path)
-    return found
+    return results
 
 
 def matrix() -> list[Any]:
-    """Every loop under every policy that can place it, with 2 and 4 replicas."""
+    """Every loop under every distribution policy that can place it, with 2 and 4 replicas."""
     return [
         pytest.param(
             *(loop, policy, replicas),
@@ -85,7 +85,7 @@ def test_every_policy_equals_the_plain_loop(loop: str, policy: str, replicas: in
 
 @pytest.mark.full
 @pytest.mark.parametrize("loop", LOOPS)
-def test_what_shares_a_device_is_merged_into_the_plain_loop(loop: str) -> None:
+def test_fragments_on_one_device_are_merged_into_the_plain_loop(loop: str) -> None:
     expected_state, expected_metrics = expected(loop)
     algorithm, env = LOOPS[loop]
     plan = planned(algorithm, env, "single_learner_coarse", cpu_cluster(1, 2), merge=True)
@@ -95,7 +95,7 @@ def test_what_shares_a_device_is_merged_into_the_plain_loop(loop: str) -> None:
 
 
 def matrix_apart() -> list[Any]:
-    """Every loop under every policy that can place it, in processes, with 2 replicas."""
+    """Every loop under every distribution policy that can place it, in processes, with 2 replicas."""
     return [
         pytest.param(loop, policy, marks=() if (loop, policy) in SHORT_APART else pytest.mark.full)
         for loop in LOOPS
@@ -112,8 +112,8 @@ def test_processes_equal_the_plain_loop(loop: str, policy: str) -> None:
     assert_same(expected_metrics, metrics, 1e-4, floor=0.1)
 
 
-def nudged(state: Any, seed: int) -> Any:
-    """The state with every float32 off by about its last digit."""
+def perturbed(state: Any, seed: int) -> Any:
+    """The state with every float32 perturbed in about its last digit."""
     random = np.random.default_rng(seed)
 
     def nudge(leaf: Any) -> Any:
@@ -125,10 +125,10 @@ def nudged(state: Any, seed: int) -> Any:
 @pytest.mark.full
 @pytest.mark.parametrize("loop", LOOPS)
 def test_loops_do_not_amplify_rounding(loop: str) -> None:
-    """Else they could not be compared within 1e-5, however right the split programs are."""
+    """Otherwise even a correct split program could differ by more than 1e-5."""
     algorithm, env = LOOPS[loop]
     iterate = jax.jit(lambda state: algorithm.iterate(env, state))
-    state = nudged(jax.jit(lambda key: algorithm.init(env, key))(jax.random.key(0)), seed=1)
+    state = perturbed(jax.jit(lambda key: algorithm.init(env, key))(jax.random.key(0)), seed=1)
     for _ in range(ITERATIONS):
         state, _ = iterate(state)
     assert_same(expected(loop)[0], state, 1e-5)

@@ -1,4 +1,4 @@
-"""The GPU kernel, interpreted on the CPU, computes what the plain layers do."""
+"""The GPU kernel, interpreted on the CPU, computes the same as the plain layers."""
 
 import jax
 import jax.numpy as jnp
@@ -29,16 +29,16 @@ def test_outputs_and_gradients(widths: tuple[int, ...], compute: str, tolerance:
     def plain(layers, x):
         return _layer_by_layer(layers, x, compute="float32")
 
-    for arguments in ((0,), (0, 1)):  # the gradient of x is computed only where it is asked for
+    for arguments in ((0,), (0, 1)):  # the gradient of x is computed only on request
         expected = jax.grad(lambda *a: loss(plain, *a), argnums=arguments)(layers, x)
-        found = jax.grad(lambda *a: loss(kernel, *a), argnums=arguments)(layers, x)
-        for a, b in zip(jax.tree.leaves(expected), jax.tree.leaves(found), strict=True):
+        actual = jax.grad(lambda *a: loss(kernel, *a), argnums=arguments)(layers, x)
+        for a, b in zip(jax.tree.leaves(expected), jax.tree.leaves(actual), strict=True):
             assert float(jnp.linalg.norm(a - b) / jnp.linalg.norm(a)) < tolerance
     error = jnp.linalg.norm(kernel(layers, x) - plain(layers, x)) / jnp.linalg.norm(plain(layers, x))
     assert float(error) < tolerance
 
 
-def test_what_does_not_fit_is_left_to_xla() -> None:
+def test_layers_that_do_not_fit_the_kernel_are_left_to_xla() -> None:
     assert not fits(BLOCK + 1, (4, 64, 2))
     assert not fits(BLOCK, (4, 50, 2))
     assert not fits(BLOCK, (400, 64, 2))

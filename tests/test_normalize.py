@@ -1,4 +1,4 @@
-"""Running statistics are those of all data seen, by however many replicas."""
+"""Running statistics cover all data so far, for any number of replicas."""
 
 import jax
 import jax.numpy as jnp
@@ -16,9 +16,9 @@ SIZES = {"num_envs": 8, "horizon": 16, "epochs": 1, "minibatches": 1, "hidden": 
 SMALL = PPO(normalize_observations=True, normalize_rewards=True, **SIZES)
 
 
-def test_moments_are_those_of_everything_seen() -> None:
+def test_moments_cover_all_data() -> None:
     draw = np.random.default_rng(0)
-    # Far from zero in the first batch already, so that squares of the numbers themselves would drown the spread.
+    # Far from zero from the first batch on, so that sums of raw squares would lose the variance to rounding.
     batches = [draw.normal(5_000 + i, 1 + i, (TIME, ENVS, 3)).astype(np.float32) for i in range(20)]
     moments = no_moments(Box(-1, 1, (3,)))
     for batch in batches:
@@ -29,7 +29,7 @@ def test_moments_are_those_of_everything_seen() -> None:
     np.testing.assert_allclose(moments.std(), everything.std(axis=0), rtol=1e-3)
 
 
-def test_replicas_know_what_one_would() -> None:
+def test_replicas_have_the_statistics_of_one() -> None:
     x = jax.random.normal(jax.random.key(0), (TIME, ENVS, 3))
     start = no_moments(Box(-1, 1, (3,)))
     for whole, replicas in zip(start.add(x), on_replicas(start.add, (x,), (1,), 2), strict=True):
@@ -38,17 +38,17 @@ def test_replicas_know_what_one_would() -> None:
 
 def test_only_numbers_are_normalized_and_outliers_clipped() -> None:
     space = Dict((("eye", Box(0, 255, (5, 5, 1), "uint8")), ("speed", Box(-1, 1, ()))))
-    seen = {"eye": jnp.full((2, 2, 5, 5, 1), 9, jnp.uint8), "speed": jnp.asarray([[1.0, 3.0], [1.0, 3.0]])}
+    observation = {"eye": jnp.full((2, 2, 5, 5, 1), 9, jnp.uint8), "speed": jnp.asarray([[1.0, 3.0], [1.0, 3.0]])}
     nothing = no_moments(space)
-    np.testing.assert_array_equal(standardized(nothing, seen)["speed"], seen["speed"])
-    moments = add_observations(nothing, seen)
+    np.testing.assert_array_equal(standardized(nothing, observation)["speed"], observation["speed"])
+    moments = add_observations(nothing, observation)
     assert moments["eye"] is None
-    found = standardized(moments, {**seen, "speed": jnp.asarray([[1.0, 3.0], [2.0, 99.0]])})
-    assert found["eye"] is seen["eye"]
-    np.testing.assert_allclose(found["speed"], [[-1, 1], [0, 10]], rtol=1e-5, atol=1e-6)
+    normalised = standardized(moments, {**observation, "speed": jnp.asarray([[1.0, 3.0], [2.0, 99.0]])})
+    assert normalised["eye"] is observation["eye"]
+    np.testing.assert_allclose(normalised["speed"], [[-1, 1], [0, 10]], rtol=1e-5, atol=1e-6)
 
 
-def test_running_returns_start_anew_with_each_episode() -> None:
+def test_running_returns_restart_with_each_episode() -> None:
     ended = np.zeros((5, 1), bool)
     ended[1] = True
     reward = jnp.asarray([[1.0], [2.0], [3.0], [4.0], [5.0]])
@@ -58,20 +58,20 @@ def test_running_returns_start_anew_with_each_episode() -> None:
     np.testing.assert_allclose(last, [7.75])
 
 
-def test_learning_is_on_the_scale_of_acting() -> None:
-    """With one minibatch the ratio is 1, however much the iteration changed what is known."""
+def test_learning_normalises_as_acting_did() -> None:
+    """With one minibatch the ratio is 1, no matter how much the iteration changed the statistics."""
     env = make("Pendulum-v1")
     result = fragmenta.train(SMALL, env, total_steps=3 * 8 * 16)
     assert len(result.metrics) == 3
     assert all(abs(record["kl"]) < 1e-6 for record in result.metrics)
-    known = result.state.normalizer
-    assert float(known.observation.number) == float(known.reward.number) == 3 * 8 * 16
+    normalizer = result.state.normalizer
+    assert float(normalizer.observation.number) == float(normalizer.reward.number) == 3 * 8 * 16
     assert isinstance(result.params["moments"], Moments), "who acts with them needs no more than the observation"
     action, _ = SMALL.act(env, result.params, result.state.world.observation, result.state.keys)
     assert action.shape == (8, 1)
 
 
-def test_without_the_flags_the_state_is_what_it_was() -> None:
+def test_without_the_flags_the_state_is_unchanged() -> None:
     state = initial_state(PPO(), make("CartPole-v1"))
     assert not jax.tree.leaves(state.normalizer)
     assert not jax.tree.leaves(state.memory)

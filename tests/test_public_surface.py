@@ -1,4 +1,4 @@
-"""What users may rely on."""
+"""The public API."""
 
 import inspect
 
@@ -9,7 +9,7 @@ def test_exported_names() -> None:
     assert sorted(fragmenta.__all__) == [
         "A2C", "ActorCritic", "Algorithm", "Axis", "Box", "Cluster", "ConfigError", "Delivery", "Dict", "Discrete",
         "EngineOptions", "EnvOptions", "Environment", "EvaluationOptions", "Fragment", "Graph", "IMPALA", "MAPPO",
-        "MultiDiscrete", "PPO", "Plan", "RecurrentPPO", "Result", "Run", "SaveOptions", "Stack",
+        "MultiDiscrete", "PPO", "Plan", "RecurrentPPO", "Result", "Run", "RunOptions", "SaveOptions", "Stack",
         "TeamEnvironment", "Transition", "Verification", "World",
         "make", "open_run", "project",
         "resume", "stage", "trace", "train", "verify",
@@ -18,7 +18,7 @@ def test_exported_names() -> None:
         assert inspect.getdoc(getattr(fragmenta, name)), f"{name} has no docstring"
 
 
-def test_train_takes_what_is_documented() -> None:
+def test_train_takes_the_documented_parameters() -> None:
     parameters = list(inspect.signature(fragmenta.train).parameters)
     assert parameters[:7] == ["algorithm", "env", "policy", "engine", "total_steps", "seed", "cluster"]
 

@@ -16,7 +16,7 @@ STAGES = ("red", "green", "blue", "grey")
 
 @dataclasses.dataclass(frozen=True)
 class RandomLoop(Algorithm):
-    """A loop from a recipe: each entry applies a stage (or glue) to two of the values made so far."""
+    """A loop from a recipe: each entry applies a stage (or glue) to two earlier values."""
 
     recipe: tuple[tuple[str, int, int], ...] = ()
     inner: tuple[tuple[str, int, int], ...] = ()
@@ -74,7 +74,7 @@ steps = st.tuples(st.sampled_from((*STAGES, "glue")), st.integers(0, 9), st.inte
 recipes = st.lists(steps, min_size=1, max_size=4).map(tuple)
 
 
-# No shrinking: one example takes a second to compile, and a failure names its recipe anyway.
+# No shrinking: an example takes a second to compile, and a failure prints its recipe anyway.
 @settings(
     max_examples=40,
     derandomize=True,

@@ -1,4 +1,4 @@
-"""Pieces of mathematics against the same written out by hand."""
+"""RL formulas against straightforward reference implementations."""
 
 import jax
 import jax.numpy as jnp
@@ -54,7 +54,7 @@ def test_v_trace_by_its_definition() -> None:
             np.testing.assert_allclose(advantages[t, env], advantage, rtol=2e-4, atol=1e-5)
 
 
-def test_v_trace_of_ones_own_actions_is_the_lambda_return() -> None:
+def test_on_policy_v_trace_is_the_lambda_return() -> None:
     trajectory, value, next_value, _ = steps()
     targets, _ = v_trace(trajectory, value, next_value, jnp.zeros((TIME, ENVS)), 0.9, 0.8, 1.0, 1.0)
     expected = generalized_advantage(trajectory, value, next_value, 0.9, 0.8) + value
@@ -64,15 +64,15 @@ def test_v_trace_of_ones_own_actions_is_the_lambda_return() -> None:
 def test_several_integers_are_independent() -> None:
     logits = jnp.log(jnp.asarray([0.2, 0.8])), jnp.log(jnp.asarray([0.5, 0.25, 0.25]))
     count = 4_000
-    both = MultiCategorical(tuple(Categorical(jnp.broadcast_to(part, (count, len(part)))) for part in logits))
-    drawn = both.sample(jax.random.split(jax.random.key(0), count))
-    assert drawn.shape == (count, 2)
-    frequencies = np.histogram2d(*np.asarray(drawn).T, bins=[np.arange(3), np.arange(4)])[0] / count
+    distribution = MultiCategorical(tuple(Categorical(jnp.broadcast_to(part, (count, len(part)))) for part in logits))
+    actions = distribution.sample(jax.random.split(jax.random.key(0), count))
+    assert actions.shape == (count, 2)
+    frequencies = np.histogram2d(*np.asarray(actions).T, bins=[np.arange(3), np.arange(4)])[0] / count
     np.testing.assert_allclose(frequencies, np.outer([0.2, 0.8], [0.5, 0.25, 0.25]), atol=0.03)
     action = jnp.broadcast_to(jnp.asarray([1, 2]), (count, 2))
-    np.testing.assert_allclose(both.log_prob(action), np.log(0.8 * 0.25), rtol=1e-5)
+    np.testing.assert_allclose(distribution.log_prob(action), np.log(0.8 * 0.25), rtol=1e-5)
     entropy = -(0.2 * np.log(0.2) + 0.8 * np.log(0.8)) + 1.5 * np.log(2)
-    np.testing.assert_allclose(both.entropy(), entropy, rtol=1e-5)
+    np.testing.assert_allclose(distribution.entropy(), entropy, rtol=1e-5)
 
 
 @pytest.mark.parametrize("shape", [(), (3,), (2, 3)])
@@ -93,12 +93,12 @@ def test_normal_actions_of_any_shape(shape: tuple[int, ...]) -> None:
 def test_explained_variance_by_its_definition() -> None:
     draw = np.random.default_rng(0)
     value, noise = (draw.normal(size=(TIME, ENVS)).astype(np.float32) for _ in range(2))
-    target = 50.0 + value + 0.5 * noise  # far from zero, where sums of squares in float32 keep few digits of a variance
+    target = 50.0 + value + 0.5 * noise  # far from zero, where float32 sums of squares lose most digits of the variance
     expected = 1 - np.var(target - value) / np.var(target)
     np.testing.assert_allclose(explained_variance(value_fit(jnp.asarray(target), target - value)), expected, rtol=5e-3)
     counts = draw.random((TIME, ENVS)) < 0.5
     expected = 1 - np.var((target - value)[counts]) / np.var(target[counts])
-    # What does not count may be anything.
+    # Masked entries may have any value.
     spoilt = jnp.asarray(np.where(counts, target, np.nan))
     np.testing.assert_allclose(
         explained_variance(value_fit(spoilt, spoilt - value, jnp.asarray(counts))), expected, rtol=5e-3
@@ -120,5 +120,5 @@ def test_explained_variance_adds_up_over_parts() -> None:
     counts = jnp.asarray(draw.random((TIME, ENVS)) < 0.7)
     whole = explained_variance(value_fit(target, error, counts))
     parts = [value_fit(*(x[low : low + 3] for x in (target, error, counts))) for low in range(0, TIME, 3)]
-    joined = jax.tree.map(lambda *x: jnp.mean(jnp.stack(x)), *parts)
-    np.testing.assert_allclose(explained_variance(joined), whole, rtol=1e-5)
+    combined = jax.tree.map(lambda *x: jnp.mean(jnp.stack(x)), *parts)
+    np.testing.assert_allclose(explained_variance(combined), whole, rtol=1e-5)

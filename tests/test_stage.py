@@ -1,4 +1,4 @@
-"""Stages outside and inside the system."""
+"""Stages as ordinary JAX functions, and inside Fragmenta."""
 
 import jax
 import jax.numpy as jnp
@@ -41,7 +41,7 @@ def scaled(x: jax.Array, doubles: bool, sign: str = "plus") -> jax.Array:
     return x if sign == "plus" else -x
 
 
-def test_flags_and_words_are_part_of_the_program() -> None:
+def test_python_arguments_are_part_of_the_program() -> None:
     x = jnp.arange(3.0)
     np.testing.assert_array_equal(scaled(x, True), 2 * x)
     np.testing.assert_array_equal(jax.jit(lambda x: scaled(x, False, sign="minus"))(x), -x)

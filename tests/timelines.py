@@ -1,4 +1,4 @@
-"""Read a timeline back with Perfetto's own classes: slices, arrows and counters by track."""
+"""Reads a timeline with Perfetto's own classes: slices, arrows and counters by track."""
 
 import dataclasses
 from typing import Any
@@ -22,18 +22,18 @@ class Timeline:
     threads: dict[int, str]
     parents: dict[int, int]
     slices: dict[str, list[Slice]]
-    """By the name of the thread. That they nest is checked while they are read."""
+    """By thread name. Nesting is checked while reading."""
     arrows: dict[int, list[tuple[str, int, str]]]
-    """By number: at which end, when and in which thread."""
+    """By flow id: the end of the arrow, the timestamp and the thread."""
     counters: dict[str, list[float]]
 
 
 def read_timeline(content: bytes) -> Timeline:
-    """The timeline; fails where a slice ends that did not begin, or is left open, or time goes backwards."""
+    """The timeline. Fails if a slice ends without a beginning or stays open, or if time goes backwards."""
     trace = Trace()
     trace.ParseFromString(content)
     assert trace.packet[0].sequence_flags == TracePacket.SEQ_INCREMENTAL_STATE_CLEARED
-    found = Timeline({}, {}, {}, {}, {}, {})
+    timeline = Timeline({}, {}, {}, {}, {}, {})
     names: dict[int, str] = {}
     stacks: dict[int, list[Any]] = {}
     last: dict[int, int] = {}
@@ -42,12 +42,12 @@ def read_timeline(content: bytes) -> Timeline:
         if packet.HasField("track_descriptor"):
             track = packet.track_descriptor
             assert track.uuid not in names, "a track is described once, before it is used"
-            found.parents[track.uuid] = track.parent_uuid
+            timeline.parents[track.uuid] = track.parent_uuid
             if track.HasField("process"):
-                found.processes[track.uuid] = names[track.uuid] = track.process.process_name
+                timeline.processes[track.uuid] = names[track.uuid] = track.process.process_name
             elif track.HasField("thread"):
-                found.threads[track.uuid] = names[track.uuid] = track.thread.thread_name
-                found.slices[track.thread.thread_name] = []
+                timeline.threads[track.uuid] = names[track.uuid] = track.thread.thread_name
+                timeline.slices[track.thread.thread_name] = []
             else:
                 assert track.HasField("counter")
                 names[track.uuid] = track.name
@@ -58,7 +58,7 @@ def read_timeline(content: bytes) -> Timeline:
         last[track] = packet.timestamp
         for end, numbers in (("begin", event.flow_ids), ("end", event.terminating_flow_ids)):
             for number in numbers:
-                found.arrows.setdefault(number, []).append((end, packet.timestamp, names[track]))
+                timeline.arrows.setdefault(number, []).append((end, packet.timestamp, names[track]))
         if event.type == TrackEvent.TYPE_SLICE_BEGIN:
             stack.append((packet.timestamp, event))
         elif event.type == TrackEvent.TYPE_SLICE_END:
@@ -66,12 +66,12 @@ def read_timeline(content: bytes) -> Timeline:
             details = {
                 n.name: n.int_value if n.HasField("int_value") else n.string_value for n in opened.debug_annotations
             }
-            found.slices[names[track]].append(
+            timeline.slices[names[track]].append(
                 Slice(opened.name, opened.categories[0], begin, packet.timestamp, len(stack), details)
             )
         elif event.type == TrackEvent.TYPE_COUNTER:
-            found.counters.setdefault(names[track], []).append(event.double_counter_value)
+            timeline.counters.setdefault(names[track], []).append(event.double_counter_value)
         else:
             assert event.type == TrackEvent.TYPE_INSTANT
     assert not any(stacks.values()), "every slice ends"
-    return found
+    return timeline

@@ -1,4 +1,4 @@
-"""An algorithm of three parts that know nothing of each other; the replicas of each meet at every step."""
+"""An algorithm of three independent parts; the replicas of each part communicate at every step."""
 
 import dataclasses
 

@@ -1,6 +1,6 @@
-"""An algorithm of which processes of an engine load another version than the one that asks for it.
+"""An algorithm that the processes of an engine load in another version than the coordinator.
 
-Nothing but a constant differs: stages, shapes and all that crosses are the same.
+Only a constant differs: stages, shapes and interfaces are the same.
 """
 
 import dataclasses

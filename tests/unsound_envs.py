@@ -1,4 +1,4 @@
-"""Gymnasium environments that are not sound, each in one way."""
+"""Gymnasium environments with one defect each."""
 
 import random
 from typing import Any
@@ -9,24 +9,24 @@ from gymnasium import spaces
 
 
 class Unseeded(gymnasium.Env):
-    """Draws its noise from a generator that nobody seeds."""
+    """Draws its noise from an unseeded generator."""
 
     observation_space = spaces.Box(-10, 10, (1,), np.float32)
     action_space = spaces.Discrete(2)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
         super().reset(seed=seed)
-        return self._show(), {}
+        return self._observation(), {}
 
     def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
-        return self._show(), 1.0, False, False, {}
+        return self._observation(), 1.0, False, False, {}
 
-    def _show(self) -> np.ndarray:
+    def _observation(self) -> np.ndarray:
         return np.array([random.random()], np.float32)
 
 
 class Entangled(Unseeded):
-    """All of them count the same steps: what one shows depends on how often the others were stepped before it."""
+    """All instances share one step counter, so the observation of one depends on the steps of the others."""
 
     steps = 0
 
@@ -35,22 +35,22 @@ class Entangled(Unseeded):
         Entangled.steps = 0
         return np.zeros(1, np.float32), {}
 
-    def _show(self) -> np.ndarray:
+    def _observation(self) -> np.ndarray:
         Entangled.steps += 1
         return np.array([Entangled.steps % 7], np.float32)
 
 
 class OutOfBounds(Unseeded):
-    """Shows more than its space has."""
+    """Returns observations outside of its space."""
 
     observation_space = spaces.Box(-1, 1, (1,), np.float32)
 
-    def _show(self) -> np.ndarray:
+    def _observation(self) -> np.ndarray:
         return np.array([2.0], np.float32)
 
 
 class Ignorant(Unseeded):
-    """Takes no notice of its seed, and needs none."""
+    """Ignores its seed, but is deterministic."""
 
-    def _show(self) -> np.ndarray:
+    def _observation(self) -> np.ndarray:
         return np.zeros(1, np.float32)

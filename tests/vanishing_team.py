@@ -1,4 +1,4 @@
-"""A parallel environment whose agents vanish at known steps, as a user would write one in a module of their own."""
+"""A user-defined PettingZoo parallel environment whose agents drop out at known steps."""
 
 from typing import Any
 
@@ -8,10 +8,10 @@ from pettingzoo import ParallelEnv
 
 
 class parallel_env(ParallelEnv[str, np.ndarray, int]):
-    """Agent i shows its index, the step, and a number by chance; it earns the number of its action.
+    """Agent i observes its index, the step, and a random number; its reward is its action.
 
-    `leaves` says when each agent terminates; `limit` cuts off whoever is left. An agent that acts
-    though it is gone is an error.
+    `leaves` says when each agent terminates; `limit` truncates the remaining ones. An action for an agent
+    that has dropped out is an error.
     """
 
     metadata = {"name": "vanishing_team", "render_modes": []}  # noqa: RUF012
@@ -31,17 +31,17 @@ class parallel_env(ParallelEnv[str, np.ndarray, int]):
             self._chance = np.random.default_rng(seed)
         self.time = 0
         self.agents = list(self.possible_agents)
-        return self._shown(), {agent: {} for agent in self.agents}
+        return self._observations(), {agent: {} for agent in self.agents}
 
     def step(self, actions: dict[str, int]) -> Any:
         assert set(actions) == set(self.agents), f"{set(actions)} acted, but {set(self.agents)} are there"
         self.time += 1
-        shown, rewards = self._shown(), {agent: float(action) for agent, action in actions.items()}
+        observations, rewards = self._observations(), {agent: float(action) for agent, action in actions.items()}
         terminated = {agent: self._leaves[int(agent[-1])] == self.time for agent in self.agents}
         truncated = dict.fromkeys(self.agents, self.time >= self._limit)
         self.agents = [agent for agent in self.agents if not terminated[agent] and not truncated[agent]]
-        return shown, rewards, terminated, truncated, {agent: {} for agent in shown}
+        return observations, rewards, terminated, truncated, {agent: {} for agent in observations}
 
-    def _shown(self) -> dict[str, np.ndarray]:
+    def _observations(self) -> dict[str, np.ndarray]:
         luck = self._chance.normal(size=len(self.possible_agents))
         return {a: np.asarray([int(a[-1]), self.time, luck[int(a[-1])]], np.float32) for a in self.agents}

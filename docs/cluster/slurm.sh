@@ -1,6 +1,6 @@
 #!/bin/bash
 # A Ray cluster with a token on the nodes of a SLURM job, and a run on it: sbatch slurm.sh train ppo ...
-# Submit it from the folder that has your modules, on a file system that all nodes share, with fragmenta on the PATH.
+# Submit it from the folder with your modules, on a file system that all nodes share, with fragmenta on the PATH.
 #SBATCH --job-name=fragmenta
 #SBATCH --nodes=3
 #SBATCH --ntasks-per-node=1
@@ -16,12 +16,12 @@ export RAY_health_check_period_ms=1000 RAY_health_check_timeout_ms=2000 RAY_heal
 
 nodes=($(scontrol show hostnames "$SLURM_JOB_NODELIST"))
 port=$((20000 + SLURM_JOB_ID % 10000))
-# Ray's own guess is wrong on machines with several networks or none beyond the cluster.
+# Ray guesses the wrong address on machines with several networks, or with none beyond the cluster.
 address_of() { srun --nodes=1 --ntasks=1 --nodelist="$1" hostname --ip-address | awk '{print $1}'; }
 head_ip=$(address_of "${nodes[0]}")
 has="--num-cpus=$SLURM_CPUS_PER_TASK --num-gpus=${SLURM_GPUS_ON_NODE:-0}"
 
-# --overlap: the run itself is a step on the first node, too.
+# --overlap, because the run itself is also a step on the first node.
 srun --nodes=1 --ntasks=1 --overlap --nodelist="${nodes[0]}" \
     ray start --head --node-ip-address="$head_ip" --port=$port --include-dashboard=false $has --block &
 for tries in {1..60}; do
@@ -43,7 +43,8 @@ if [ "$alive" != "${#nodes[@]}" ]; then
     exit 1
 fi
 
-# A minute before the time is over SLURM sends TERM to this script; passed on, the run saves and says how to go on.
+# A minute before the time limit SLURM sends TERM to this script. Passed on, the run saves a checkpoint and prints how
+# to resume.
 fragmenta "$@" --engine ray --address "$head_ip:$port" &
 run=$!
 trap 'kill -TERM $run' TERM

@@ -26,6 +26,7 @@ from fragmenta.runs.saving import SaveOptions
 from fragmenta.stage import stage
 from fragmenta.tracing.trace import trace as _trace
 from fragmenta.training.loop import Result
+from fragmenta.training.options import RunOptions
 from fragmenta.training.train import resume, train
 from fragmenta.version import __version__ as __version__
 
@@ -62,6 +63,7 @@ __all__ = [
     "RecurrentPPO",
     "Result",
     "Run",
+    "RunOptions",
     "SaveOptions",
     "Stack",
     "TeamEnvironment",

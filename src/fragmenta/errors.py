@@ -1,20 +1,32 @@
 """Errors that tell a user what to change, in one line, before anything runs."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from fragmenta_core import loading
+from fragmenta_core.faults import UnusableError
 
 
 class ConfigError(ValueError):
-    """A mistake in what the user asked for: shown as one line, exit code 2."""
+    """A mistake in the user's configuration, printed as one line; exit code 2."""
 
 
 class StorageError(OSError):
-    """What a run must keep could not be written: shown as one line, exit code 1."""
+    """A file of the run could not be written; printed as one line, exit code 1."""
 
 
-def unknown(kind: str, name: str, known: Iterable[str], hint: str = "") -> ConfigError:
-    """The error for a name that is not among the known ones, with the nearest that is."""
-    names = sorted(known)
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
-    suggestion = f"did you mean '{near[0]}'? " if near else ""
-    return ConfigError(f"unknown {kind} '{name}': {suggestion}known are {', '.join(names)}{hint}")
+def unknown(kind: str, name: str, choices: Iterable[str], hint: str = "") -> ConfigError:
+    """The error for an unknown name, with the closest valid one as a suggestion."""
+    names = sorted(choices)
+    matches = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
+    suggestion = f"did you mean '{matches[0]}'? " if matches else ""
+    return ConfigError(f"unknown {kind} '{name}': {suggestion}choose from {', '.join(names)}{hint}")
+
+
+def load(kind: str, path: str, fits: Callable[[Any], bool] = callable) -> Any:
+    """The user's object at `module:Name`; ConfigError if there is none."""
+    try:
+        return loading.load(kind, path, fits)
+    except UnusableError as error:
+        raise ConfigError(str(error)) from error

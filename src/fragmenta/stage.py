@@ -1,4 +1,4 @@
-"""What an algorithm says about itself: which functions are stages.
+"""The decorators that mark an algorithm's functions as stages.
 
 Outside Fragmenta a stage is ordinary JAX: `jax.jit` under a prefixed name.
 """
@@ -12,48 +12,48 @@ import jax
 
 STAGE_PREFIX = "stage:"
 PER_ENVIRONMENT = "per_environment"
-"""The attribute of a function for the host that says that it does the same for every environment."""
+"""Attribute of host functions that compute every environment independently of the others."""
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 @jax.tree_util.register_static
 @dataclasses.dataclass(frozen=True)
-class _Fixed:
-    """An argument that is part of the program, not of its data."""
+class _Static:
+    """A static argument: part of the program, not of its data."""
 
     value: Any
 
 
 def stage(function: Function) -> Function:
-    """Mark a pure function or method as a part of the training loop that a policy can place.
+    """Mark a pure function or method as a stage: a part of the training loop that a distribution policy can place.
 
-    Arguments that are a bool or a string are part of the program, as `self` is.
+    Bool and string arguments are static, as `self` is.
     """
 
     @functools.wraps(function)
-    def named(*args: Any, **kwargs: Any) -> Any:
-        return function(*map(_given, args), **{name: _given(x) for name, x in kwargs.items()})
+    def body(*args: Any, **kwargs: Any) -> Any:
+        return function(*map(_from_static, args), **{name: _from_static(x) for name, x in kwargs.items()})
 
-    named.__name__ = named.__qualname__ = STAGE_PREFIX + function.__name__
-    compiled = jax.jit(named)
+    body.__name__ = body.__qualname__ = STAGE_PREFIX + function.__name__
+    compiled = jax.jit(body)
 
     @functools.wraps(function)
-    def staged(*args: Any, **kwargs: Any) -> Any:
-        return compiled(*map(_fixed, args), **{name: _fixed(x) for name, x in kwargs.items()})
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return compiled(*map(_to_static, args), **{name: _to_static(x) for name, x in kwargs.items()})
 
-    return cast(Function, staged)
-
-
-def _fixed(x: Any) -> Any:
-    return _Fixed(x) if isinstance(x, (bool, str)) else x
+    return cast(Function, wrapper)
 
 
-def _given(x: Any) -> Any:
-    return x.value if isinstance(x, _Fixed) else x
+def _to_static(x: Any) -> Any:
+    return _Static(x) if isinstance(x, (bool, str)) else x
+
+
+def _from_static(x: Any) -> Any:
+    return x.value if isinstance(x, _Static) else x
 
 
 def per_environment(function: Function) -> Function:
-    """Say of a function of numpy arrays that it does the same for every environment, the first dimension."""
+    """Mark a numpy function that computes every environment (first dimension) independently of the others."""
     setattr(function, PER_ENVIRONMENT, True)
     return function

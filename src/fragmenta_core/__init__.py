@@ -1,1 +1,1 @@
-"""What every process knows, with or without JAX: spaces, arrays in shared memory, errors of environments."""
+"""Shared by all processes, with or without JAX: spaces, arrays in shared memory, faults of environments."""

@@ -1,4 +1,4 @@
-"""The numbers that go between environments and their user: one row per environment, in memory that can be shared."""
+"""Arrays exchanged with environments: one row per environment, in memory that processes can share."""
 
 import dataclasses
 import mmap
@@ -11,31 +11,31 @@ import numpy as np
 
 from fragmenta_core.spaces import Space, from_json, leaves, to_json
 
-_ALIGNED = 64
+_ALIGNMENT = 64
 MOST_PROCESSES = 256
 
 
 @dataclasses.dataclass(frozen=True)
 class Description:
-    """What an environment shows and takes. `agents` is None for an environment with one agent and no team axis."""
+    """The spaces and limits of an environment. `agents` is None for a single agent without a team axis."""
 
     observation: Space
     action: Space
     agents: int | None = None
     max_steps: int | None = None
     clips_rewards: bool = False
-    """Learners see rewards between -1 and 1; episodes are counted by the rewards as they are."""
+    """The learner gets rewards clipped to -1 and 1; episode returns use the original rewards."""
 
     def to_json(self) -> dict[str, Any]:
-        """As plain lists and dictionaries."""
+        """Convert to plain lists and dictionaries."""
         spaces = {"observation": to_json(self.observation), "action": to_json(self.action)}
         return {**spaces, "agents": self.agents, "max_steps": self.max_steps, "clips_rewards": self.clips_rewards}
 
     @staticmethod
-    def from_json(found: dict[str, Any]) -> "Description":
+    def from_json(data: dict[str, Any]) -> "Description":
         """The inverse of `to_json`."""
-        spaces = from_json(found["observation"]), from_json(found["action"])
-        return Description(*spaces, found["agents"], found["max_steps"], found["clips_rewards"])
+        spaces = from_json(data["observation"]), from_json(data["action"])
+        return Description(*spaces, data["agents"], data["max_steps"], data["clips_rewards"])
 
     @property
     def observation_leaves(self) -> list[tuple[str, tuple[int, ...], str]]:
@@ -59,23 +59,23 @@ class Description:
 
 
 class Arrays:
-    """Arrays for `count` environments. `observation` has what is seen now, `next` what a step led to before a reset."""
+    """Arrays for `count` environments; `observation` is current, `next` is the one after a step, before any reset."""
 
     def __init__(self, description: Description, count: int, memory: "mmap.mmap | None" = None) -> None:
         fields = list(description.fields())
-        places, size = [], 4 * MOST_PROCESSES
+        offsets, size = [], 4 * MOST_PROCESSES
         for _, shape, dtype in fields:
-            places.append(size)
-            size += -(-count * int(np.prod(shape, dtype=int)) * np.dtype(dtype).itemsize // _ALIGNED) * _ALIGNED
+            offsets.append(size)
+            size += -(-count * int(np.prod(shape, dtype=int)) * np.dtype(dtype).itemsize // _ALIGNMENT) * _ALIGNMENT
         self.bytes = size
         buffer: Any = memory if memory is not None else bytearray(size)
         by_name = {
-            name: np.frombuffer(buffer, dtype, count * int(np.prod(shape, dtype=int)), place).reshape(count, *shape)
-            for (name, shape, dtype), place in zip(fields, places, strict=True)
+            name: np.frombuffer(buffer, dtype, count * int(np.prod(shape, dtype=int)), offset).reshape(count, *shape)
+            for (name, shape, dtype), offset in zip(fields, offsets, strict=True)
         }
         parts = range(len(description.observation_leaves))
         self.busy = np.frombuffer(buffer, np.int32, MOST_PROCESSES, 0)
-        """Per process: one more than the index of the environment that it works on; 0 for none."""
+        """Per process: the index of the environment it is working on, plus one; 0 for none."""
         self.action = by_name["action"]
         self.observation = [by_name[f"observation{i}"] for i in parts]
         self.next = [by_name[f"next{i}"] for i in parts]
@@ -84,7 +84,7 @@ class Arrays:
 
 
 def nameless_file(size: int) -> int:
-    """A descriptor of memory that has no name, so that nothing can be left behind, however a process ends."""
+    """A descriptor of unnamed memory, so that nothing is left behind however a process ends."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("fragmenta")
     else:
@@ -94,6 +94,6 @@ def nameless_file(size: int) -> int:
     return descriptor
 
 
-def shared(description: Description, count: int, descriptor: int) -> Arrays:
-    """The arrays in the memory behind a descriptor, which may be closed afterwards."""
+def shared_arrays(description: Description, count: int, descriptor: int) -> Arrays:
+    """Arrays in the memory behind a descriptor, which may be closed afterwards."""
     return Arrays(description, count, mmap.mmap(descriptor, Arrays(description, count).bytes))

@@ -1,4 +1,4 @@
-"""What can go wrong with an environment, in one line that says where."""
+"""Faults of environments, each as one line that says where it happened."""
 
 import dataclasses
 import difflib
@@ -8,47 +8,47 @@ from typing import Any
 
 
 class UnusableError(ValueError):
-    """The environment that was asked for cannot be had: a wrong name, a missing package, an unknown kind of space."""
+    """The requested environment cannot be used: a wrong name, a missing package, an unsupported space."""
 
 
-def unknown(kind: str, name: str, known: Iterable[str]) -> UnusableError:
-    """The error for a name that is not among many known ones, with the nearest that are."""
-    near = difflib.get_close_matches(name, list(known), n=3, cutoff=0.4)
-    suggestion = f": did you mean '{near[0]}'? " if near else ""
-    others = f"near are {', '.join(near)}" if len(near) > 1 else ""
+def unknown(kind: str, name: str, names: Iterable[str]) -> UnusableError:
+    """The error for an unknown name, with the closest valid ones; for lists too long to print."""
+    matches = difflib.get_close_matches(name, list(names), n=3, cutoff=0.4)
+    suggestion = f": did you mean '{matches[0]}'? " if matches else ""
+    others = f"similar names: {', '.join(matches)}" if len(matches) > 1 else ""
     return UnusableError(f"unknown {kind} '{name}'{suggestion}{others}".strip())
 
 
 @dataclasses.dataclass(frozen=True)
 class Fault:
-    """One environment's failure: its global index, what happened, and the traceback of its own code if it raised."""
+    """One environment's failure: its index, what happened, and the traceback if its code raised."""
 
     index: int
     what: str
     trace: str = ""
     lost: tuple[int, ...] = ()
-    """The other environments that were lost with it, because their process ended."""
+    """Other environments lost with it, because their process ended."""
 
     @property
     def rows(self) -> list[int]:
-        """All environments that must start anew."""
+        """All environments that must be restarted."""
         return [self.index, *self.lost]
 
     def to_json(self) -> dict[str, Any]:
-        """As a dictionary, to hand it to another process."""
+        """Convert to a dictionary, to send to another process."""
         return dataclasses.asdict(self)
 
 
 class EnvironmentFaultError(RuntimeError):
-    """A fault that ended the run: environment, step, expected and got, with the environment's own traceback."""
+    """A fault that ended the run: environment, step, what went wrong, and the environment's own traceback."""
 
     def __init__(self, name: str, fault: Fault, step: int, hint: str) -> None:
         super().__init__(f"environment {fault.index} of {name}, step {step}: {fault.what}{hint}")
         self.trace = fault.trace
 
     @staticmethod
-    def told(message: str, trace: str) -> "EnvironmentFaultError":
-        """One that another process tells of, whose message is whole already."""
+    def from_message(message: str, trace: str) -> "EnvironmentFaultError":
+        """An error reported by another process, with its complete message."""
         error = EnvironmentFaultError.__new__(EnvironmentFaultError)
         RuntimeError.__init__(error, message)
         error.trace = trace
@@ -56,11 +56,11 @@ class EnvironmentFaultError(RuntimeError):
 
 
 class WrongValueError(ValueError):
-    """An environment returned what its spaces do not allow."""
+    """An environment returned a value that does not match its spaces."""
 
 
-def raised(index: int, where: str, error: BaseException) -> Fault:
-    """The fault of an environment whose code raised, or returned something wrong."""
+def fault_from(index: int, where: str, error: BaseException) -> Fault:
+    """The fault of an environment whose code raised, or returned a wrong value."""
     if isinstance(error, WrongValueError):
         return Fault(index, f"{where} {error}")
     text = "".join(traceback.format_exception(error))

@@ -1,4 +1,4 @@
-"""What an environment shows and takes: spaces as plain data, the same for every package's environments."""
+"""Observation and action spaces as plain data, the same for the environments of every package."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -30,13 +30,13 @@ class Box:
 
     @property
     def is_image(self) -> bool:
-        """Whether it is a picture, or several on top of each other: bytes in at least three dimensions."""
+        """Whether it is an image, or a stack of images: bytes in at least three dimensions."""
         return self.dtype == "uint8" and len(self.shape) >= 3
 
 
 @dataclasses.dataclass(frozen=True)
 class Dict:
-    """Several spaces by name; an observation of it is a dictionary."""
+    """Several named spaces; its observations are dictionaries."""
 
     spaces: tuple[tuple[str, "Space"], ...]
 
@@ -45,26 +45,26 @@ Space = Discrete | MultiDiscrete | Box | Dict
 
 
 def to_json(space: Space) -> dict[str, Any]:
-    """A space as plain lists and dictionaries, to hand it to another process."""
+    """A space as plain lists and dictionaries, to send to another process."""
     if isinstance(space, Dict):
         return {"kind": "Dict", "spaces": [[name, to_json(part)] for name, part in space.spaces]}
     return {"kind": type(space).__name__, **dataclasses.asdict(space)}
 
 
-def from_json(found: dict[str, Any]) -> Space:
+def from_json(data: dict[str, Any]) -> Space:
     """The inverse of `to_json`."""
-    kind = found["kind"]
+    kind = data["kind"]
     if kind == "Dict":
-        return Dict(tuple((name, from_json(part)) for name, part in found["spaces"]))
+        return Dict(tuple((name, from_json(part)) for name, part in data["spaces"]))
     if kind == "Discrete":
-        return Discrete(found["n"])
+        return Discrete(data["n"])
     if kind == "MultiDiscrete":
-        return MultiDiscrete(tuple(found["choices"]))
-    return Box(found["low"], found["high"], tuple(found["shape"]), found["dtype"])
+        return MultiDiscrete(tuple(data["choices"]))
+    return Box(data["low"], data["high"], tuple(data["shape"]), data["dtype"])
 
 
 def leaves(space: Space) -> list[tuple[str, tuple[int, ...], str]]:
-    """Name, shape and type of every array that a value of the space consists of, in the order of JAX's trees."""
+    """Name, shape and dtype of every array in a value of the space, in the order of JAX pytrees."""
     if isinstance(space, Dict):
         return [
             (f"{name}.{rest}".rstrip("."), shape, dtype)

@@ -1,5 +1,5 @@
-"""Environments that are not JAX: their adapters, and the processes that step them.
+"""Host environments: their adapters, and the processes that step them.
 
-A package of its own, because it runs in processes that must stay small and must never load JAX: it imports numpy and
-the environment's package, nothing else.
+This is a separate package because it runs in processes that must stay small and never load JAX: it imports only numpy
+and the environment's package.
 """

@@ -1,11 +1,11 @@
-"""Atari games by the Arcade Learning Environment, many at once in its own threads, with the usual preprocessing.
+"""Atari games of the Arcade Learning Environment, many at once in its own threads, with the standard preprocessing.
 
-Four frames per action, of the last two the brighter of each pixel; grey, 84 by 84; the latest four of these; up to
-thirty idle frames and, where a game needs it, the fire button at the start. Arguments of AtariVectorEnv change each.
+Four frames per action, the pixel-wise maximum of the last two; greyscale, 84 by 84; a stack of four; up to thirty no-op
+frames and, where a game needs it, the fire button at the start. Arguments of AtariVectorEnv change each of these.
 
-Learners see rewards between -1 and 1, unless `reward_clipping` is false, but episodes are counted by the game's own
-score: those are the returns that others report. An episode is a whole game. With `episodic_life` it is one life and the
-game starts anew after it, with `life_loss_info` it is one life and the game goes on; returns are then per life.
+The learner gets rewards clipped to -1 and 1, unless `reward_clipping` is false, but episode returns use the game's own
+score, as in the literature. An episode is a whole game. With `episodic_life` it is one life, after which the game
+restarts; with `life_loss_info` it is one life, after which the game continues; returns are then per life.
 """
 
 import re
@@ -22,17 +22,17 @@ from fragmenta_core.faults import UnusableError, unknown
 from fragmenta_host.gymnasium_spaces import action_maker, action_space, convert
 
 FRAMES = {"frameskip": 4, "max_num_frames_per_episode": 108_000}
-"""How many frames an action lasts, and an episode at most: half an hour of play."""
+"""Frames per action, and maximum frames per episode: half an hour of play."""
 STICKY = 0.25
-"""How often a game of Gymnasium's names that end in -v5 repeats the last action instead of the one it is given."""
+"""Probability that a game with a -v5 name repeats the last action instead of taking the given one."""
 
 
 class AtariVector:
-    """A vector of one game: `pong`, `Pong`, or `ALE/Pong-v5`, which stands for actions that stick as well."""
+    """A vector of one game: `pong`, `Pong`, or `ALE/Pong-v5`, which also means sticky actions."""
 
     @staticmethod
     def describe(name: str, arguments: dict[str, Any], stack: int) -> Description:
-        """What the game shows and takes."""
+        """The game's spaces and limits."""
         try:
             env = _make(name, arguments, stack, 1, 1)
         except UnusableError:
@@ -46,7 +46,7 @@ class AtariVector:
 
     def __init__(self, name: str, arguments: dict[str, Any], stack: int, seeds: np.ndarray, threads: int) -> None:
         self._env: Any = _make(name, arguments, stack, len(seeds), threads)
-        self._seeds, self._made = np.asarray(seeds, np.int64), action_maker(self._env.single_action_space)
+        self._seeds, self._to_actions = np.asarray(seeds, np.int64), action_maker(self._env.single_action_space)
 
     def reset(self) -> list[np.ndarray]:
         """The first observations."""
@@ -55,8 +55,8 @@ class AtariVector:
         return [observation]
 
     def step(self, arrays: Arrays, rows: slice) -> None:
-        """One step of all; where it ended a game, the next one has started."""
-        action = np.asarray(self._made(arrays.action[rows]))
+        """One step of all games; where it ended a game, the next one has started."""
+        action = np.asarray(self._to_actions(arrays.action[rows]))
         observation, arrays.reward[rows], terminated, truncated, info = self._env.step(action)
         arrays.terminated[rows], arrays.truncated[rows] = terminated, truncated
         arrays.next[0][rows] = observation
@@ -64,13 +64,13 @@ class AtariVector:
         ended = terminated | truncated
         if ended.any():
             arrays.observation[0][rows][ended] = observation[ended]
-            # After the loss of a life the game may go on, and then there is no other last observation than this.
-            anew = ended & (frames <= self._frames)
-            arrays.next[0][rows][anew] = info["final_obs"][anew]
+            # After the loss of a life the game may continue; then this is also the last observation.
+            restarted = ended & (frames <= self._frames)
+            arrays.next[0][rows][restarted] = info["final_obs"][restarted]
         self._frames = frames.copy()
 
     def close(self) -> None:
-        """End its threads, which it does when nobody holds it any more."""
+        """Drop the vector; its threads end when it is garbage-collected."""
         self._env = None
 
 
@@ -80,14 +80,14 @@ def _make(name: str, arguments: dict[str, Any], stack: int, count: int, threads:
     game = games.get(plain.replace("_", "").lower())
     if game is None:
         raise unknown("Atari game", name, games.values())
-    usual: dict[str, Any] = {**FRAMES, "repeat_action_probability": STICKY if version else 0.0}
+    defaults: dict[str, Any] = {**FRAMES, "repeat_action_probability": STICKY if version else 0.0}
     if stack > 1:
-        usual["stack_num"] = stack
+        defaults["stack_num"] = stack
     return AtariVectorEnv(
         game,
         count,
         num_threads=min(threads, count),
         autoreset_mode=AutoresetMode.SAME_STEP,
-        # Not clipped here, but where learners see them: see the top.
-        **{**usual, **arguments, "reward_clipping": False},
+        # Rewards are clipped later, for the learner only; see the module docstring.
+        **{**defaults, **arguments, "reward_clipping": False},
     )

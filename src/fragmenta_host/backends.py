@@ -1,4 +1,4 @@
-"""Ways to step environments without processes of our own: here, in threads, or by their package."""
+"""Backends that step environments in this process: serially, in threads, or by their own package."""
 
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
@@ -13,92 +13,92 @@ from fragmenta_host.serial import SerialEnvs
 
 
 class Backend(Protocol):
-    """Steps environments whose rows are in `arrays`: actions are read there, everything else is written there."""
+    """Steps environments through `arrays`: reads actions from there, and writes all results there."""
 
     arrays: Arrays
 
     def reset(self, seeds: np.ndarray) -> list[Fault]:
-        """Build what is not there yet, and start an episode in every environment, each with its own seed."""
+        """Build missing environments, and start an episode in every environment, each with its own seed."""
         ...
 
     def step(self, low: int, high: int) -> tuple[list[Fault], list[int]]:
-        """One step of those from `low` to below `high`: what failed, and which were started anew since their last."""
+        """One step of those with low <= index < high: the faults, and which were restarted since their last step."""
         ...
 
     def caught_up(self, fault: Fault, low: int, high: int) -> bool:
-        """Whether what failed for this lane was started anew for another one already."""
+        """Whether what failed in this lane has already been restarted by another lane."""
         ...
 
     def close(self) -> None:
-        """End everything that was started."""
+        """End all processes, threads and environments that were started."""
         ...
 
 
 class RestartingBackend(Backend, Protocol):
-    """One whose environments can be started anew one by one."""
+    """A backend whose environments can be restarted individually."""
 
     def restart(self, fault: Fault, seeds: np.ndarray, low: int, high: int) -> list[Fault]:
-        """Start anew what failed in this lane; what fails in that."""
+        """Restart what failed in this lane; returns the faults of the restart."""
         ...
 
 
 class InProcess:
-    """One after the other in the caller's thread, or in several threads; an environment that crashes ends the run."""
+    """Serially in the caller's thread, or in several threads; an environment that crashes ends the run."""
 
     def __init__(self, spec: Spec, description: Description, count: int, threads: int) -> None:
         self.arrays = Arrays(description, count)
         maker = single_maker(spec)
-        self._groups = [
+        self._serial_envs = [
             SerialEnvs(maker, description, self.arrays, range(i, count, threads), i) for i in range(threads)
         ]
         self._threads = ThreadPoolExecutor(threads, "fragmenta-envs") if threads > 1 else None
 
     def reset(self, seeds: np.ndarray) -> list[Fault]:
-        """Build what is not there yet, and start episodes."""
-        faults = [fault for group in self._groups for fault in group.build()]
-        return faults or [fault for group in self._groups for fault in group.reset(seeds)]
+        """Build missing environments, and start episodes."""
+        faults = [fault for envs in self._serial_envs for fault in envs.build()]
+        return faults or [fault for envs in self._serial_envs for fault in envs.reset(seeds)]
 
     def step(self, low: int, high: int) -> tuple[list[Fault], list[int]]:
-        """One step, in as many threads as there are groups."""
+        """One step, in all threads."""
         if self._threads is None:
-            return self._groups[0].step(low, high), []
-        found = self._threads.map(lambda group: group.step(low, high), self._groups)
-        return [fault for faults in found for fault in faults], []
+            return self._serial_envs[0].step(low, high), []
+        results = self._threads.map(lambda envs: envs.step(low, high), self._serial_envs)
+        return [fault for faults in results for fault in faults], []
 
     def caught_up(self, fault: Fault, low: int, high: int) -> bool:
-        """Environments fail one by one here."""
+        """Never: here environments fail individually."""
         return False
 
     def restart(self, fault: Fault, seeds: np.ndarray, low: int, high: int) -> list[Fault]:
-        """A new environment in place of the one that failed."""
-        group = self._groups[fault.index % len(self._groups)]
-        return group.rebuild(fault.index, int(seeds[fault.index]))
+        """Replace the environment that failed."""
+        envs = self._serial_envs[fault.index % len(self._serial_envs)]
+        return envs.rebuild(fault.index, int(seeds[fault.index]))
 
     def close(self) -> None:
         """Close all environments and end the threads."""
         if self._threads:
             self._threads.shutdown()
-        for group in self._groups:
-            group.close()
+        for envs in self._serial_envs:
+            envs.close()
 
 
 class Vectors:
-    """By the package itself, in its own threads: one vector per lane, whose environments cannot be replaced singly."""
+    """Stepped by the package in its own threads: one vector per lane, whose environments cannot be restarted singly."""
 
     def __init__(self, spec: Spec, description: Description, count: int, parts: int, threads: int) -> None:
         self._spec, self._threads = spec, threads
         self.arrays = Arrays(description, count)
         size = count // parts
-        self._spans = [(low, low + size) for low in range(0, count, size)]
+        self._lanes = [(low, low + size) for low in range(0, count, size)]
         self._vectors: dict[tuple[int, int], Any] = {}
 
     def reset(self, seeds: np.ndarray) -> list[Fault]:
-        """Build all vectors anew, because most packages take seeds only then, and start episodes."""
+        """Rebuild all vectors, because most packages take seeds only at construction, and start episodes."""
         self.close()
-        # Threads that a package starts inherit the priority of the one that makes the vector.
-        with ThreadPoolExecutor(1, initializer=never_preempt) as aside:
-            for low, high in self._spans:
-                self._vectors[low, high] = aside.submit(self._make, seeds[low:high]).result()
+        # Threads that a package starts inherit the priority of the thread that makes the vector.
+        with ThreadPoolExecutor(1, initializer=never_preempt) as executor:
+            for low, high in self._lanes:
+                self._vectors[low, high] = executor.submit(self._make, seeds[low:high]).result()
         for (low, high), vector in self._vectors.items():
             for target, leaf in zip(self.arrays.observation, vector.reset(), strict=True):
                 target[low:high] = leaf
@@ -115,7 +115,7 @@ class Vectors:
         return [], []
 
     def caught_up(self, fault: Fault, low: int, high: int) -> bool:
-        """Nothing is ever started anew here."""
+        """Never: nothing is restarted here."""
         return False
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Which package an environment is from, and how one of it is made."""
+"""Environment specifications, and the adapters of the packages that make them."""
 
 import dataclasses
 import importlib
@@ -11,21 +11,21 @@ from fragmenta_host.single import Single
 SINGLES = {"gymnasium": "gymnasium_envs:GymnasiumEnv", "pettingzoo": "pettingzoo_envs:PettingZooEnv"}
 """Packages whose environments are stepped one by one."""
 VECTORS = {"envpool": "envpool_envs:EnvPool", "ale": "ale_envs:AtariVector"}
-"""Packages that step many environments at once, in threads of their own."""
+"""Packages that step many environments at once, in their own threads."""
 EXTRAS = {"pettingzoo": "pettingzoo", "envpool": "envpool", "ale": "atari", "gymnasium": "gymnasium"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Spec:
-    """An environment that is asked for: package and name, arguments of its constructor, and what goes around it."""
+    """A requested environment: package and name, constructor arguments, and wrappers."""
 
     package: str
     name: str
     arguments: dict[str, Any] = dataclasses.field(default_factory=dict)
     wrappers: tuple[str, ...] = ()
-    """Gymnasium wrappers as `module:Class`, the innermost first."""
+    """Gymnasium wrappers as `module:Class`, innermost first."""
     stack: int = 1
-    """How many of the latest observations are shown at once."""
+    """How many of the latest observations to stack."""
 
     def __str__(self) -> str:
         return f"{self.package}:{self.name}"
@@ -35,12 +35,12 @@ class Spec:
 
     @property
     def is_vector(self) -> bool:
-        """Whether the package steps many environments at once by itself."""
+        """Whether the package itself steps many environments at once."""
         return self.package in VECTORS
 
 
 def single_maker(spec: Spec) -> Callable[[], Single]:
-    """A function that makes one environment. A package that is not known is the user's own module."""
+    """A function that makes one environment; an unknown package is taken as the user's own module."""
 
     def make() -> Single:
         kind = _load(SINGLES.get(spec.package, SINGLES["gymnasium"]), spec.package)
@@ -52,7 +52,7 @@ def single_maker(spec: Spec) -> Callable[[], Single]:
 def vector_class(spec: Spec) -> Any:
     """The adapter of a package that steps many environments at once."""
     if spec.wrappers or spec.arguments.get("wrappers"):
-        raise UnusableError(f"{spec} steps its environments in C++, so Python wrappers cannot go around them")
+        raise UnusableError(f"{spec} steps its environments in C++, so Python wrappers cannot be applied")
     return _load(VECTORS[spec.package], spec.package)
 
 

@@ -1,4 +1,4 @@
-"""What an environment's own package says about it: Gymnasium's and PettingZoo's checkers, as a list of complaints."""
+"""Runs Gymnasium's and PettingZoo's own checkers and returns their complaints as a list."""
 
 import io
 import re
@@ -10,21 +10,21 @@ from fragmenta_host.single import Single
 
 
 def complaints(env: Single) -> list[str]:
-    """What the package's own checker says against an environment, a line each; it may raise on the first."""
-    found: list[str] = []
+    """The complaints of the package's own checker, one line each; the checker may stop at the first."""
+    messages: list[str] = []
     with warnings.catch_warnings(record=True) as caught, redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
         warnings.simplefilter("always")
         try:
             _check(env)
         except Exception as error:
-            found.append(f"{type(error).__name__}: {error}")
-    found += [str(warning.message) for warning in caught if not issubclass(warning.category, DeprecationWarning)]
-    lines = (re.sub(r"\x1b\[[0-9;]*m|\s+", " ", text).replace("WARN:", "").strip() for text in found)
+            messages.append(f"{type(error).__name__}: {error}")
+    messages += [str(warning.message) for warning in caught if not issubclass(warning.category, DeprecationWarning)]
+    lines = (re.sub(r"\x1b\[[0-9;]*m|\s+", " ", text).replace("WARN:", "").strip() for text in messages)
     return list(dict.fromkeys(line for line in lines if not any(harmless in line for harmless in _HARMLESS)))
 
 
 _HARMLESS = (
-    "is different from the unwrapped version",  # wrappers are what users ask for
+    "is different from the unwrapped version",  # wrappers are requested by the user
     "Box observation space minimum value is -infinity",
     "Box observation space maximum value is infinity",
     "symmetric and normalized",  # actions are clipped, not scaled

@@ -1,4 +1,4 @@
-"""The parent's end of a worker process."""
+"""The parent's end of an environment process."""
 
 import contextlib
 import os
@@ -13,30 +13,30 @@ from typing import IO, Any
 from fragmenta_host.messages import receive, send
 
 ENDING_SECONDS = 2.0
-"""How long a worker may take to close its environments before it is killed."""
+"""How long a process may take to close its environments before it is killed."""
 
 
 MOST_LINES = 10_000
-"""How many different lines are remembered, so that none is shown twice."""
+"""Maximum number of distinct output lines remembered, so that none is shown twice."""
 
 
 class GoneError(Exception):
-    """The worker ended or does not answer; says how."""
+    """The process ended or does not answer; the message says how."""
 
 
 class EnvProcess:
-    """One worker. It never loads JAX, and ends with this object, with `close`, or with this process."""
+    """One environment process. It never loads JAX, and ends with this object, with `close`, or with its parent."""
 
     def __init__(self) -> None:
-        self._control, theirs = socket.socketpair()
-        with theirs:
+        self._control, child_end = socket.socketpair()
+        with child_end:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "fragmenta_host.stepper", str(theirs.fileno())],
-                pass_fds=(theirs.fileno(),),
+                [sys.executable, "-m", "fragmenta_host.stepper", str(child_end.fileno())],
+                pass_fds=(child_end.fileno(),),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                process_group=0,  # Ctrl-C is for the parent, which decides what becomes of its workers
+                process_group=0,  # Ctrl-C goes to the parent only, which ends its processes itself
                 env=_environment(),
             )
         output = threading.Thread(target=_pass_on, args=(self.process.stdout,), name="fragmenta-output", daemon=True)
@@ -46,12 +46,12 @@ class EnvProcess:
         self._output = output
 
     def begin(self, order: dict[str, Any], *descriptors: int) -> None:
-        """Give an order; `finish` has the answer."""
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # `finish` will say what became of it
+        """Send an order; `finish` returns the answer."""
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # `finish` will report it
             send(self._control, order, descriptors)
 
     def finish(self, timeout: float) -> dict[str, Any]:
-        """The answer to the order; GoneError if there is none in time."""
+        """The answer to the order; GoneError if it does not arrive in time."""
         self._control.settimeout(timeout)
         try:
             return receive(self._control)[0]
@@ -61,21 +61,21 @@ class EnvProcess:
             raise self.gone(None) from None
 
     def order(self, order: dict[str, Any], timeout: float, *descriptors: int) -> dict[str, Any]:
-        """Give an order and wait for the answer."""
+        """Send an order and wait for the answer."""
         self.begin(order, *descriptors)
         return self.finish(timeout)
 
     def open_lane(self, low: int, high: int, timeout: float) -> socket.socket:
-        """A connection for steps of the environments from `low` to below `high`."""
-        ours, theirs = socket.socketpair()
-        with theirs:
-            self.order({"order": "lane", "low": low, "high": high}, timeout, theirs.fileno())
-        ours.settimeout(timeout)
-        self.lanes[low, high] = ours
-        return ours
+        """A connection for steps of the environments with low <= index < high."""
+        parent_end, child_end = socket.socketpair()
+        with child_end:
+            self.order({"order": "lane", "low": low, "high": high}, timeout, child_end.fileno())
+        parent_end.settimeout(timeout)
+        self.lanes[low, high] = parent_end
+        return parent_end
 
     def gone(self, timeout: float | None) -> GoneError:
-        """How the worker ended; with a timeout it did not, so it is killed."""
+        """How the process ended; given a timeout, it did not answer in time and is killed."""
         if timeout is not None:
             self.process.kill()
             self.process.wait()
@@ -90,31 +90,31 @@ class EnvProcess:
         return GoneError(f"ended its process with exit code {code}")
 
     def hang_up(self) -> None:
-        """Let the worker end by itself; `close` waits for it."""
+        """Disconnect, so that the process ends by itself; `close` waits for it."""
         for connection in (self._control, *self.lanes.values()):
             connection.close()
 
     def close(self, patience: float = ENDING_SECONDS) -> None:
-        """End the worker, and wait until it has ended."""
+        """End the process, and wait until it has ended."""
         if self._finalizer.detach():
             _end(self.process, self._control, self.lanes, self._output, patience)
 
 
 def _environment() -> dict[str, str]:
-    # The same modules are found as here, those of the folder that the command was run in included.
-    found = {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
+    # The child finds the same modules as this process, including those in the current directory.
+    variables = {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        found.setdefault(name, "1")  # there are as many processes as cores: threads would only get in their way
-    return found
+        variables.setdefault(name, "1")  # there is one process per core: threads would only contend
+    return variables
 
 
 _printed: set[str] = set()
 
 
 def _pass_on(stream: IO[bytes]) -> None:
-    """Show what environments print, every line once: sixty-four of them say the same thing sixty-four times.
+    """Forward the output of environments, every distinct line once: 64 environments print the same line 64 times.
 
-    It goes to standard error, because standard output is for what a command prints for scripts.
+    It goes to standard error, because standard output is reserved for output that scripts read.
     """
     with stream:
         for line in stream:

@@ -1,4 +1,4 @@
-"""Environments in worker processes, over shared memory."""
+"""Environments stepped in environment processes, over shared memory."""
 
 import dataclasses
 import os
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fragmenta_core.arrays import Arrays, Description, nameless_file, shared
+from fragmenta_core.arrays import Arrays, Description, nameless_file, shared_arrays
 from fragmenta_core.faults import Fault
 from fragmenta_host.catalogue import Spec
 from fragmenta_host.env_process import ENDING_SECONDS, EnvProcess, GoneError
@@ -19,148 +19,148 @@ from fragmenta_host.serial import within
 from fragmenta_host.stepper import FAILED, STEP
 
 Lane = tuple[int, int]
-"""The environments from the first index to below the second."""
+"""The environments from the first index up to, but not including, the second."""
 
 
 class EnvProcesses:
-    """In worker processes. Each has some of every lane's environments, so that each lane uses all of them; with no more
-    processes than lanes, each has some lanes for itself, so that no lane waits for another.
+    """Steps environments in environment processes. Each process has some of every lane's environments, so that a lane
+    uses all processes; with no more processes than lanes, each has whole lanes, so that no lane waits for another.
 
-    A process that is lost is lost for all lanes. Its generation counts how often it was replaced; a lane that has seen
-    an older one knows that its environments there were started anew.
+    A lost process is lost for all lanes. Its generation counts how often it was replaced; a lane that last used an
+    older generation knows that its environments there were restarted.
     """
 
     def __init__(
-        self, spec: Spec, description: Description, count: int, parts: int, workers: int, timeout: float
+        self, spec: Spec, description: Description, count: int, parts: int, processes: int, timeout: float
     ) -> None:
         self._spec, self._description, self._count, self._timeout = spec, description, count, timeout
         self._memory = nameless_file(Arrays(description, count).bytes)
-        self.arrays = shared(description, count, self._memory)
-        self._workers = [EnvProcess() for _ in range(workers)]
-        self._shares = shares(count, parts, workers)
+        self.arrays = shared_arrays(description, count, self._memory)
+        self._processes = [EnvProcess() for _ in range(processes)]
+        self._shares = shares(count, parts, processes)
         self._owner = {index: i for i, share in enumerate(self._shares) for index in share}
-        self._generations = [0] * workers
-        self._seen: dict[Lane, list[int]] = {}
+        self._generations = [0] * processes
+        self._lane_generations: dict[Lane, list[int]] = {}
         self._lock = threading.RLock()
 
     def reset(self, seeds: np.ndarray) -> list[Fault]:
-        """Build what is not there yet, all processes at once, and start episodes."""
+        """Build missing environments, in all processes at once, and start episodes."""
         return self._everywhere(self._begin_building) or self._everywhere(lambda i: self._begin_reset(i, seeds))
 
     def step(self, low: int, high: int) -> tuple[list[Fault], list[int]]:
-        """Let every process do its share, and wait for all."""
-        with self._lock:  # not while one is being replaced
-            workers, current = list(self._workers), list(self._generations)
-        seen = self._seen.setdefault((low, high), list(current))
+        """Let every process step its share, and wait for all of them."""
+        with self._lock:  # not while a process is being replaced
+            processes, current = list(self._processes), list(self._generations)
+        lane_generations = self._lane_generations.setdefault((low, high), list(current))
         faults: list[Fault] = []
-        fresh: list[int] = []
-        asked: list[tuple[int, EnvProcess, socket.socket]] = []
-        for i, worker in enumerate(workers):
+        restarted: list[int] = []
+        requests: list[tuple[int, EnvProcess, socket.socket]] = []
+        for i, process in enumerate(processes):
             if not within(self._shares[i], low, high):
                 continue
-            if seen[i] != current[i]:
-                fresh += within(self._shares[i], low, high)
-                seen[i] = current[i]
+            if lane_generations[i] != current[i]:
+                restarted += within(self._shares[i], low, high)
+                lane_generations[i] = current[i]
                 continue
             try:
-                lane = self._lane(worker, low, high)
+                lane = self._lane(process, low, high)
                 lane.sendall(STEP)
-                asked.append((i, worker, lane))
+                requests.append((i, process, lane))
             except (GoneError, OSError):
-                faults.append(self._lost(i, worker.gone(None)))
-        for i, worker, lane in asked:
+                faults.append(self._lost(i, process.gone(None)))
+        for i, process, lane in requests:
             try:
                 reply = lane.recv(1)
                 if reply == FAILED:
-                    faults += found_in(receive(lane)[0])
+                    faults += reported_faults(receive(lane)[0])
                 elif not reply:
                     raise EOFError
             except TimeoutError:
-                faults.append(self._lost(i, worker.gone(self._timeout)))
+                faults.append(self._lost(i, process.gone(self._timeout)))
             except (OSError, EOFError):
-                faults.append(self._lost(i, worker.gone(None)))
-        return faults, fresh
+                faults.append(self._lost(i, process.gone(None)))
+        return faults, restarted
 
     def caught_up(self, fault: Fault, low: int, high: int) -> bool:
-        """A process is lost for all lanes at once; the first to notice starts another."""
-        i, seen = self._owner[fault.index], self._seen.get((low, high))
-        if seen is None or seen[i] == self._generations[i]:
+        """A process is lost for all lanes at once; the first lane to notice replaces it."""
+        i, lane_generations = self._owner[fault.index], self._lane_generations.get((low, high))
+        if lane_generations is None or lane_generations[i] == self._generations[i]:
             return False
-        seen[i] = self._generations[i]
+        lane_generations[i] = self._generations[i]
         return True
 
     def restart(self, fault: Fault, seeds: np.ndarray, low: int, high: int) -> list[Fault]:
-        """A new environment, or a new process with all of its environments if the old one is gone."""
+        """Replace the environment, or its whole process with all environments if that is gone."""
         i = self._owner[fault.index]
         with self._lock:
             try:
-                if self._workers[i].process.poll() is None:
+                if self._processes[i].process.poll() is None:
                     order = {"order": "rebuild", "index": fault.index, "seed": int(seeds[fault.index])}
-                    return found_in(self._workers[i].order(order, self._timeout))
-                self._workers[i].close()
-                self._workers[i] = EnvProcess()
+                    return reported_faults(self._processes[i].order(order, self._timeout))
+                self._processes[i].close()
+                self._processes[i] = EnvProcess()
                 self._begin_building(i)
-                faults = found_in(self._workers[i].finish(self._timeout))
+                faults = reported_faults(self._processes[i].finish(self._timeout))
                 if not faults:
                     self._begin_reset(i, seeds)
-                    faults = found_in(self._workers[i].finish(self._timeout))
+                    faults = reported_faults(self._processes[i].finish(self._timeout))
             except GoneError as gone:
                 return [self._lost(i, gone)]
             self._generations[i] += 1
-            if (low, high) in self._seen:
-                self._seen[low, high][i] = self._generations[i]
+            if (low, high) in self._lane_generations:
+                self._lane_generations[low, high][i] = self._generations[i]
             return faults
 
     def close(self) -> None:
-        """End all processes at once, and let go of the memory."""
-        for worker in self._workers:
-            worker.hang_up()
+        """End all processes at once, and release the memory."""
+        for process in self._processes:
+            process.hang_up()
         end = time.monotonic() + ENDING_SECONDS
-        for worker in self._workers:
-            worker.close(max(0.0, end - time.monotonic()))
+        for process in self._processes:
+            process.close(max(0.0, end - time.monotonic()))
         os.close(self._memory)
 
     def _everywhere(self, begin: Callable[[int], None]) -> list[Fault]:
-        for i in range(len(self._workers)):
+        for i in range(len(self._processes)):
             begin(i)
         faults: list[Fault] = []
-        for i, worker in enumerate(self._workers):
+        for i, process in enumerate(self._processes):
             try:
-                faults += found_in(worker.finish(self._timeout))
+                faults += reported_faults(process.finish(self._timeout))
             except GoneError as gone:
                 faults.append(self._lost(i, gone))
         return faults
 
     def _begin_building(self, i: int) -> None:
-        what = {"spec": dataclasses.asdict(self._spec), "description": self._description.to_json()}
+        environment = {"spec": dataclasses.asdict(self._spec), "description": self._description.to_json()}
         indices = self._shares[i]
         share = {"count": self._count, "indices": [indices.start, indices.stop, indices.step], "slot": i}
-        self._workers[i].begin({"order": "build", **what, **share}, self._memory)
+        self._processes[i].begin({"order": "build", **environment, **share}, self._memory)
 
     def _begin_reset(self, i: int, seeds: np.ndarray) -> None:
-        self._workers[i].begin({"order": "reset", "seeds": [int(seed) for seed in seeds]})
+        self._processes[i].begin({"order": "reset", "seeds": [int(seed) for seed in seeds]})
 
-    def _lane(self, worker: EnvProcess, low: int, high: int) -> socket.socket:
-        lane = worker.lanes.get((low, high))
+    def _lane(self, process: EnvProcess, low: int, high: int) -> socket.socket:
+        lane = process.lanes.get((low, high))
         if lane is None:
             with self._lock:
-                lane = worker.open_lane(low, high, self._timeout)
+                lane = process.open_lane(low, high, self._timeout)
         return lane
 
     def _lost(self, i: int, gone: GoneError) -> Fault:
-        """All environments of a process are lost; the one that it worked on is to blame."""
+        """The fault of a lost process: blames the environment it was working on, and lists all others as lost."""
         index = int(self.arrays.busy[i]) - 1
         index = index if index >= 0 else self._shares[i][0]
         return Fault(index, str(gone), lost=tuple(other for other in self._shares[i] if other != index))
 
 
-def shares(count: int, parts: int, workers: int) -> list[range]:
-    """Which environments each of the workers has, if as many lanes as there are parts step them."""
-    if workers > parts:
-        return [range(i, count, workers) for i in range(workers)]
-    return [range(i * count // workers, (i + 1) * count // workers) for i in range(workers)]
+def shares(count: int, parts: int, processes: int) -> list[range]:
+    """Which environments each process has, if they are stepped in `parts` lanes."""
+    if processes > parts:
+        return [range(i, count, processes) for i in range(processes)]
+    return [range(i * count // processes, (i + 1) * count // processes) for i in range(processes)]
 
 
-def found_in(answer: dict[str, Any]) -> list[Fault]:
-    """The faults that a worker reports."""
-    return [Fault(**{**found, "lost": tuple(found["lost"])}) for found in answer.get("faults", ())]
+def reported_faults(answer: dict[str, Any]) -> list[Fault]:
+    """The faults in the answer of an environment process."""
+    return [Fault(**{**fault, "lost": tuple(fault["lost"])}) for fault in answer.get("faults", ())]

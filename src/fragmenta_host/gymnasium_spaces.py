@@ -1,4 +1,4 @@
-"""Gymnasium's spaces, which other packages use as well: as plain data, and what goes in and out of them as arrays."""
+"""Gymnasium's spaces, which other packages use as well: conversion to plain data, and of values to arrays."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from fragmenta_core.spaces import Box, Dict, Discrete, MultiDiscrete, Space
 
 
 def convert(space: spaces.Space) -> Space:
-    """A space of Gymnasium's as plain data."""
+    """A Gymnasium space as plain data."""
     if isinstance(space, spaces.Box):
         kind = "float32" if space.dtype.kind == "f" else "uint8" if space.dtype == np.uint8 else "int32"
         return Box(float(np.min(space.low)), float(np.max(space.high)), tuple(space.shape), kind)
@@ -25,44 +25,44 @@ def convert(space: spaces.Space) -> Space:
         return Dict(tuple((name, convert(part)) for name, part in space.spaces.items()))
     if isinstance(space, spaces.Tuple):
         return Dict(tuple((str(i), convert(part)) for i, part in enumerate(space.spaces)))
-    raise UnusableError(f"space {space} has no array of fixed shape: wrap the environment so that it has")
+    raise UnusableError(f"space {space} has no fixed array shape: wrap the environment so that it has one")
 
 
 def action_space(space: spaces.Space) -> Space:
-    """A space of actions as plain data; it must be of one part."""
+    """An action space as plain data; it must have a single part."""
     if isinstance(space, spaces.MultiBinary):
         return MultiDiscrete((2,) * int(np.prod(space.shape)))
     if isinstance(space, (spaces.Dict, spaces.Tuple)):
-        raise UnusableError(f"action space {space} is of several parts: wrap the environment so that it takes one")
+        raise UnusableError(f"action space {space} has several parts: wrap the environment so that it has one")
     return convert(space)
 
 
 def flattener(space: spaces.Space) -> Callable[[Any], list[Any]]:
-    """From an observation to the list of its arrays, in the order of the description."""
+    """A function from an observation to the list of its arrays, in the order of the description."""
     if isinstance(space, (spaces.Dict, spaces.Tuple)):
-        named: dict[Any, Any] = dict(space.spaces if isinstance(space, spaces.Dict) else enumerate(space.spaces))
-        inner = [(key, flattener(named[key])) for key in sorted(named, key=str)]
+        parts: dict[Any, Any] = dict(space.spaces if isinstance(space, spaces.Dict) else enumerate(space.spaces))
+        inner = [(key, flattener(parts[key])) for key in sorted(parts, key=str)]
         return lambda value: [leaf for key, flat in inner for leaf in flat(value[key])]
     if isinstance(space, spaces.Discrete) and space.start != 0:
         return lambda value: [value - space.start]
     if isinstance(space, spaces.MultiDiscrete):
         return lambda value: [np.ravel(value - space.start)]
-    return as_it_is
+    return single_array
 
 
-def as_it_is(value: Any) -> list[Any]:
-    """An observation that is one array already."""
+def single_array(value: Any) -> list[Any]:
+    """The list of arrays of an observation that is one array."""
     return [value]
 
 
 def gatherer(space: spaces.Space) -> Callable[[Sequence[Any]], Iterable[Sequence[Any]]]:
-    """From several observations to, for every array of the description, those of all of them."""
+    """A function that regroups several observations: one sequence per array of the description."""
     flat = flattener(space)
-    return (lambda values: [values]) if flat is as_it_is else lambda values: zip(*map(flat, values), strict=True)
+    return (lambda values: [values]) if flat is single_array else lambda values: zip(*map(flat, values), strict=True)
 
 
 def action_maker(space: spaces.Space) -> Callable[[np.ndarray], Any]:
-    """From rows of actions to what the environment takes, for all rows at once; boxes are clipped to their bounds."""
+    """A function from rows to the environment's actions, for all rows at once; boxes are clipped to their bounds."""
     if isinstance(space, spaces.Discrete):
         return lambda rows: (rows + int(space.start)).tolist()
     if isinstance(space, spaces.MultiDiscrete):

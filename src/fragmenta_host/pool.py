@@ -1,4 +1,4 @@
-"""All environments of a run: they are started, stepped in lanes, restarted if they may be, and ended."""
+"""The pool of a run's host environments: starts, steps, restarts and closes them."""
 
 import dataclasses
 import math
@@ -16,17 +16,17 @@ from fragmenta_host.backends import Backend, InProcess, RestartingBackend, Vecto
 from fragmenta_host.catalogue import Spec, vector_class
 from fragmenta_host.env_process import ENDING_SECONDS, EnvProcess, GoneError
 from fragmenta_host.env_processes import EnvProcesses, Lane
-from fragmenta_host.stepped import Stepped, read, wrong_numbers, wrong_observations
+from fragmenta_host.stepped import Stepped, nan_faults, nan_observations, read
 
 MODES = ("auto", "serial", "threads", "processes")
 HAND_OVER_SECONDS = 60e-6
-"""What one step of a lane costs more if its environments are in other processes."""
+"""Overhead of a lane's step for each process that it uses."""
 TRIAL_SECONDS = 10.0
-"""How long the trial that measures a step may take."""
+"""Time limit for measuring the duration of a step."""
 
 
 class ClosedPoolError(RuntimeError):
-    """A step was asked for while or after the environments were ended: the run is over."""
+    """A step was requested while or after the environments were closed: the run is over."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,18 +35,21 @@ class PoolOptions:
 
     mode: str = "auto"
     workers: int | None = None
-    """Processes or threads; as many as this process may use cores, by default."""
+    """Processes or threads; by default one per core available to this process."""
     restarts: int = 0
-    """How many faults of environments are answered by starting them anew."""
+    """How many faults are handled by restarting environments."""
     timeout: float = 60.0
-    """Seconds that one order to a process may take, a step above all."""
+    """Seconds that one request to an environment process may take, mainly a step."""
 
 
 class Pool:
-    """The environments of one name. Knows what they are from the start; builds them at `reset`."""
+    """Environments of one specification: described at construction, built at `reset`, stepped in lanes.
+
+    A lane is a contiguous, equal part of the environments, stepped by one replica.
+    """
 
     def __init__(
-        self, spec: Spec, options: PoolOptions | None = None, known: tuple[Description, float] | None = None
+        self, spec: Spec, options: PoolOptions | None = None, measured: tuple[Description, float] | None = None
     ) -> None:
         self.spec, self.options = spec, options or PoolOptions()
         check(self.options)
@@ -55,54 +58,54 @@ class Pool:
         self.failure: BaseException | None = None
         self._backend: RestartingBackend | Vectors | None = None
         self._parts, self._count = 1, 0
-        self._lock = threading.Lock()  # held by the lane that starts something anew
-        self._lanes: dict[int, threading.Lock] = {}  # each is held by a step of the lane that begins there
+        self._lock = threading.Lock()  # held by the lane that restarts something
+        self._lanes: dict[int, threading.Lock] = {}  # by first index of the lane; held during its step
         self._closing = False
         self._steps: dict[int, int] = {}
-        self.description, self.step_seconds = known or self._describe()
+        self.description, self.step_seconds = measured or self._describe()
 
     def twin(self) -> "Pool":
-        """Another pool of the same environments, which need not find out again what they are."""
+        """Another pool of the same environments, with the description and step time already known."""
         return Pool(self.spec, self.options, (self.description, self.step_seconds))
 
     def __reduce__(self) -> Any:
         return Pool, (self.spec, self.options, (self.description, self.step_seconds))
 
-    def open_part(self, first: int, most_workers: int) -> None:
-        """A run of which this pool has a part of the environments only, from index `first` on, for one lane."""
+    def open_part(self, first: int, max_workers: int) -> None:
+        """Start a run in which this pool has only one lane of the environments, from index `first` on."""
         self._first = first
         if self.options.workers is None:
-            self.options = dataclasses.replace(self.options, workers=most_workers)
+            self.options = dataclasses.replace(self.options, workers=max_workers)
         self.open(1)
 
     def open(self, parts: int) -> None:
-        """A new run, in which so many lanes step the environments, each an equal part of them in order."""
+        """Start a run in which the environments are stepped in `parts` lanes."""
         self.restarted, self.failure, self._closing = 0, None, False
         if parts != self._parts:
             self._parts = parts
             self._end_backend()
 
     def reset(self, seeds: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
-        """Start an episode in each of as many environments as there are seeds: observations, and who takes part."""
+        """Start an episode in one environment per seed; returns observations, and which agents are active."""
         self._seeds, self._steps, self._closing = np.array(seeds), {}, False
         try:
             if len(seeds) != self._count:
                 self._end_backend()
             if self._backend is None:
                 self._count, self._backend = len(seeds), self._start(len(seeds))
-            while faults := self._backend.reset(self._seeds) or self._unseen(self._backend):
+            while faults := self._backend.reset(self._seeds) or self._nan_observations(self._backend):
                 self._recover(faults, 0, (0, 0))
             arrays, size = self._backend.arrays, max(1, len(seeds) // self._parts)
-            shown = [leaf.copy() for leaf in arrays.observation]
-            self._shown = {low: [leaf[low : low + size] for leaf in shown] for low in range(0, len(seeds), size)}
-            self._lanes = {low: threading.Lock() for low in self._shown}
-            return shown, arrays.alive.copy()
+            observation, starts = [leaf.copy() for leaf in arrays.observation], range(0, len(seeds), size)
+            self._last_observation = {low: [leaf[low : low + size] for leaf in observation] for low in starts}
+            self._lanes = {low: threading.Lock() for low in starts}
+            return observation, arrays.alive.copy()
         except BaseException as error:
             self.failure = error
             raise
 
     def step(self, low: int, action: np.ndarray) -> Stepped:
-        """One step of as many environments from index `low` on as there are actions."""
+        """One step of the environments from index `low` on, one per action."""
         low -= self._first
         if low not in self._lanes:
             raise ClosedPoolError(f"{self.spec} was never reset")
@@ -120,90 +123,90 @@ class Pool:
             if faults or fresh:
                 for index in self._recover(faults, step, (low, high)) + fresh:
                     if low <= index < high:
-                        self._cut(arrays, index, low)
-            found, fresh = read(arrays, rows), []
-            faults = wrong_numbers(self.description, found, low)
+                        self._truncate(arrays, index, low)
+            stepped, fresh = read(arrays, rows), []
+            faults = nan_faults(self.description, stepped, low)
             if not faults:
                 break
-        self._shown[low] = found.observation
-        return found
+        self._last_observation[low] = stepped.observation
+        return stepped
 
     def complaints(self) -> list[str]:
-        """What the package's own checker says against the environment, found out in a process of its own."""
+        """The complaints of the package's own checker, which runs in a separate process."""
         if self.spec.is_vector:
             return []
-        worker = EnvProcess()
+        process = EnvProcess()
         try:
             order = {"order": "check", "spec": dataclasses.asdict(self.spec)}
-            return worker.order(order, self.options.timeout)["complaints"]
+            return process.order(order, self.options.timeout)["complaints"]
         except GoneError as gone:
             return [f"the package's own checker {gone}"]
         finally:
-            worker.close()
+            process.close()
 
     def close(self) -> None:
-        """End all processes and threads. A step that is under way is left to end, for a while; no other begins."""
+        """End all processes and threads. A running step may finish, up to a time limit; no other begins."""
         self._closing = True
         self._end_backend()
-        self.failure = None  # its traceback refers to the shared memory, and JAX keeps the pool with what it compiled
+        self.failure = None  # its traceback keeps the shared memory alive, and JAX keeps the pool with compiled code
 
     def _describe(self) -> tuple[Description, float]:
         if self.spec.is_vector:
             if self.options.restarts:
-                raise UnusableError(f"{self.spec} cannot start single environments anew: leave env_restarts out")
+                raise UnusableError(f"{self.spec} cannot restart single environments: leave out env_restarts")
             return vector_class(self.spec).describe(self.spec.name, self.spec.arguments, self.spec.stack), 0.0
-        worker = EnvProcess()  # ends once it has answered: until there is a reset, nothing is left running
+        process = EnvProcess()  # temporary: until there is a reset, nothing is left running
         try:
-            description = self._ask_what(worker)
-            return description, self._measure(worker) if self.options.mode == "auto" else 0.0
+            description = self._request_description(process)
+            return description, self._measure(process) if self.options.mode == "auto" else 0.0
         finally:
-            worker.close()
+            process.close()
 
-    def _ask_what(self, worker: EnvProcess) -> Description:
+    def _request_description(self, process: EnvProcess) -> Description:
         try:
             order = {"order": "describe", "spec": dataclasses.asdict(self.spec)}
-            found = worker.order(order, self.options.timeout)
+            reply = process.order(order, self.options.timeout)
         except GoneError as gone:
             raise self._fatal(Fault(0, f"construction {gone}"), 0, "") from None
-        if "unusable" in found:
-            raise UnusableError(found["unusable"])
-        for fault in found.get("faults", ()):
+        if "unusable" in reply:
+            raise UnusableError(reply["unusable"])
+        for fault in reply.get("faults", ()):
             raise self._fatal(Fault(**fault), 0, "")
-        return Description.from_json(found["description"])
+        return Description.from_json(reply["description"])
 
-    def _measure(self, worker: EnvProcess) -> float:
-        """How long one step takes; for one that fails as long as can be, because it is best kept in processes."""
+    def _measure(self, process: EnvProcess) -> float:
+        """The duration of one step; the maximum if it fails, because such environments are best kept in processes."""
         try:
-            found = worker.order({"order": "measure"}, min(self.options.timeout, TRIAL_SECONDS))
+            reply = process.order({"order": "measure"}, min(self.options.timeout, TRIAL_SECONDS))
         except GoneError:
-            found = {}
-        return found.get("step_seconds", TRIAL_SECONDS)
+            reply = {}
+        return reply.get("step_seconds", TRIAL_SECONDS)
 
     def where(self, count: int, parts: int) -> str:
-        """How so many environments will be stepped by so many lanes, in words."""
+        """A description of how `count` environments will be stepped in `parts` lanes."""
         mode, workers = self._choose(count, parts)
         if mode == "vector":
             return f"on the host, stepped by {self.spec.package} in {workers} threads"
         how = "one after the other in this process" if mode == "serial" else f"in {workers} {mode}"
-        took = f" (one step takes {self.step_seconds * 1e6:,.0f} us)" if self.step_seconds else ""
-        return f"on the host, stepped {how}{took}"
+        duration = f" (one step takes {self.step_seconds * 1e6:,.0f} us)" if self.step_seconds else ""
+        return f"on the host, stepped {how}{duration}"
 
     def steps_here(self, count: int, parts: int) -> bool:
-        """Whether so many environments will be stepped in this process: then a step may hold up all of its threads."""
+        """Whether `count` environments will be stepped in this process, where a step may block all threads."""
         return self._choose(count, parts)[0] != "processes"
 
     def _choose(self, count: int, parts: int) -> tuple[str, int]:
-        """Mode and number of workers: as many processes as save more than handing over to one more of them costs."""
+        """Mode and number of processes or threads; another process is added only if it saves more than its overhead."""
         most = max(1, min(self.options.workers or cores(), count, MOST_PROCESSES))
         if self.spec.is_vector:
             return "vector", most
         mode, lane = self.options.mode, count / parts * self.step_seconds
         workers = most
         if self.options.workers is None and lane:
-            # A step of a lane takes lane / workers, and handing it over some time for each of them: least at the root.
+            # A lane's step takes lane / workers plus an overhead per process; the root minimises the sum.
             workers = max(1, min(most, round(math.sqrt(lane / HAND_OVER_SECONDS))))
         if mode == "auto":
-            # In a process of its own an environment may crash and be started anew.
+            # Only in its own process can an environment crash and be restarted.
             mode = "processes" if workers > 1 or self.options.restarts else "serial"
         return mode, 1 if mode == "serial" else workers
 
@@ -215,19 +218,19 @@ class Pool:
             return InProcess(self.spec, self.description, count, self.workers)
         return EnvProcesses(self.spec, self.description, count, self._parts, self.workers, self.options.timeout)
 
-    def _unseen(self, backend: Backend) -> list[Fault]:
-        return wrong_observations(self.description, backend.arrays.observation, 0)
+    def _nan_observations(self, backend: Backend) -> list[Fault]:
+        return nan_observations(self.description, backend.arrays.observation, 0)
 
     def _recover(self, faults: list[Fault], step: int, lane: Lane) -> list[int]:
-        """Start anew what failed, while there are restarts left; all environments that it concerned."""
-        concerned: list[int] = []
+        """Restart what failed, while there are restarts left; returns all environments affected."""
+        affected: list[int] = []
         while faults:
-            concerned += [index for fault in faults for index in fault.rows]
-            faults = [more for fault in faults for more in self._start_anew(fault, step, lane)]
-        return concerned
+            affected += [index for fault in faults for index in fault.rows]
+            faults = [more for fault in faults for more in self._restart(fault, step, lane)]
+        return affected
 
-    def _start_anew(self, fault: Fault, step: int, lane: Lane) -> list[Fault]:
-        """One lane at a time, because a process may be lost for several at once."""
+    def _restart(self, fault: Fault, step: int, lane: Lane) -> list[Fault]:
+        """Restart for one lane at a time, because several may lose the same process at once."""
         with self._lock:
             if self._closing or self._backend is None:
                 raise ClosedPoolError(f"{self.spec} was closed")
@@ -237,12 +240,12 @@ class Pool:
                 raise self._fatal(fault, step, "")
             if self.restarted >= self.options.restarts:
                 used = f" ({self.restarted} restarts used)"
-                raise self._fatal(fault, step, used if self.restarted else "; --env-restarts N starts it anew")
+                raise self._fatal(fault, step, used if self.restarted else "; use --env-restarts N to restart it")
             self.restarted += 1
             which = f"environment {self._first + fault.index} of {self.spec}"
-            line = f"fragmenta: {which}, step {step}: {fault.what}; started anew"
+            line = f"fragmenta: {which}, step {step}: {fault.what}; restarted"
             print(f"{fault.trace}{line} ({self.restarted} of {self.options.restarts})", file=sys.stderr)
-            # Another seed each time: the same episode would likely fail the same way.
+            # Another seed each time: the same episode would likely fail again.
             self._seeds = (self._seeds + 1_000_003 * self.restarted) % 2**31
             return self._backend.restart(fault, self._seeds, *lane)
 
@@ -251,10 +254,10 @@ class Pool:
         self.failure = EnvironmentFaultError(str(self.spec), fault, step, hint)
         return self.failure
 
-    def _cut(self, arrays: Any, index: int, low: int) -> None:
-        """The step of an environment that was lost: the episode is cut off where it last was, and another begins."""
-        for following, shown in zip(arrays.next, self._shown[low], strict=True):
-            following[index] = shown[index - low]
+    def _truncate(self, arrays: Any, index: int, low: int) -> None:
+        """Truncate the episode of a lost environment at its last observation; a new one has begun."""
+        for next_observation, observation in zip(arrays.next, self._last_observation[low], strict=True):
+            next_observation[index] = observation[index - low]
         arrays.reward[index], arrays.terminated[index], arrays.truncated[index] = 0.0, False, True
         arrays.next_alive[index] = True
 
@@ -266,15 +269,15 @@ class Pool:
         lanes = list(self._lanes.values())
         free = [lane for lane in lanes if lane.acquire(timeout=max(0.0, end - time.monotonic()))]
         for lane in free:
-            lane.release()  # a step that begins only now finds the pool closed
-        at_rest = len(free) == len(lanes)
-        # Closing an environment within its step may crash; in another process it may not.
-        if at_rest or isinstance(backend, EnvProcesses):
+            lane.release()  # a step that begins now finds the pool closed
+        idle = len(free) == len(lanes)
+        # Closing an environment during its step may crash this process, but not if it is in another one.
+        if idle or isinstance(backend, EnvProcesses):
             backend.close()
 
 
 def check(options: PoolOptions) -> None:
-    """Refuse options that cannot be meant."""
+    """Reject invalid options."""
     if options.mode not in MODES:
         raise UnusableError(f"env_mode is '{options.mode}': choose one of {', '.join(MODES)}")
     for name, least in (("workers", 1), ("restarts", 0)):
@@ -286,5 +289,5 @@ def check(options: PoolOptions) -> None:
 
 
 def cores() -> int:
-    """How many cores this process may use."""
+    """Number of cores available to this process."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""One environment, whatever package it is from, as the loop over many of them sees it."""
+"""The interface of a single environment, for all packages whose environments are stepped one by one."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
@@ -7,43 +7,43 @@ import numpy as np
 
 from fragmenta_core.arrays import Description
 
-Seen = tuple[Any, Any]
-"""What an episode begins with: the observation, and what else there is to say."""
+ResetResult = tuple[Any, Any]
+"""What a reset returns: the first observation, and the info."""
 StepResult = tuple[Any, Any, Any, Any, Any]
-"""What one step led to, before any reset: observation, reward, terminated, truncated, and what else there is to say.
+"""What a step returns, before any reset: observation, reward, terminated, truncated, info.
 
-Both are just what Gymnasium's environments return: to make anything else of it costs a part of every step.
+Both are exactly what Gymnasium environments return: converting them would cost time in every step.
 """
 
 
 class Single(Protocol):
-    """An environment that can be stepped on its own; adapters make these."""
+    """An environment that is stepped on its own; implemented by the adapters."""
 
     description: Description
 
-    def reset(self, seed: int | None) -> Seen:
-        """Start an episode; with a seed, the one that belongs to it."""
+    def reset(self, seed: int | None) -> ResetResult:
+        """Start an episode; a seed determines which one."""
         ...
 
     step: Callable[[Any], StepResult]
-    """One step, with an entry of what `actions` gave."""
+    """One step with one entry of the result of `actions`."""
 
     def parts(self, observations: Sequence[Any]) -> Iterable[Sequence[Any]]:
-        """For every array of the description, those of several observations."""
+        """Several observations regrouped: one sequence per array of the description."""
         ...
 
-    def alive(self, said: Sequence[Any]) -> Any:
-        """Who takes part, from what else there was to say with several observations."""
+    def alive(self, infos: Sequence[Any]) -> Any:
+        """Which agents are active, given the infos of several environments."""
         ...
 
     def actions(self, rows: np.ndarray) -> Any:
-        """What the environment takes, from rows of the description's action space; one entry per row."""
+        """Convert rows of the description's action space to the environment's own actions, one per row."""
         ...
 
     def random_action(self) -> Any:
-        """An action at random, for measuring."""
+        """A random action, for measuring the step time."""
         ...
 
     def close(self) -> None:
-        """Let go of what it holds."""
+        """Release its resources."""
         ...

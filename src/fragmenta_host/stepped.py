@@ -1,4 +1,4 @@
-"""What one step of some environments led to, read from the rows that they share with whoever steps them."""
+"""The result of one step of several environments, read from the arrays shared with their processes."""
 
 from typing import NamedTuple
 
@@ -9,7 +9,7 @@ from fragmenta_core.faults import Fault
 
 
 class Stepped(NamedTuple):
-    """One step of some environments, as lists of arrays with a row each."""
+    """The result of one step of several environments, as arrays with one row each."""
 
     observation: list[np.ndarray]
     next_observation: list[np.ndarray]
@@ -19,12 +19,12 @@ class Stepped(NamedTuple):
     alive: np.ndarray
     next_alive: np.ndarray
     ended: np.ndarray
-    """Whose episode ended, in either way."""
+    """Whether the episode ended, terminated or truncated."""
 
 
 def read(arrays: Arrays, rows: slice) -> Stepped:
-    """Arrays of its own: those that are shared change with the next step."""
-    following = [leaf[rows].copy() for leaf in arrays.next]
+    """Copy a step's results from the shared arrays, which the next step overwrites."""
+    next_observation = [leaf[rows].copy() for leaf in arrays.next]
     reward, terminated, truncated = (
         arrays.reward[rows].copy(),
         arrays.terminated[rows].copy(),
@@ -35,32 +35,32 @@ def read(arrays: Arrays, rows: slice) -> Stepped:
         alive, next_alive = alive.copy(), next_alive.copy()
     ended = terminated | truncated
     if not ended.any():
-        return Stepped(following, following, reward, terminated, truncated, alive, next_alive, ended)
-    now = [leaf.copy() for leaf in following]
-    for leaf, after_reset in zip(now, arrays.observation, strict=True):
+        return Stepped(next_observation, next_observation, reward, terminated, truncated, alive, next_alive, ended)
+    observation = [leaf.copy() for leaf in next_observation]
+    for leaf, after_reset in zip(observation, arrays.observation, strict=True):
         leaf[ended] = after_reset[rows][ended]
     next_alive = next_alive & ~terminated.reshape(-1, *[1] * (next_alive.ndim - 1))
-    return Stepped(now, following, reward, terminated, truncated, alive, next_alive, ended)
+    return Stepped(observation, next_observation, reward, terminated, truncated, alive, next_alive, ended)
 
 
-def wrong_numbers(description: Description, found: Stepped, low: int) -> list[Fault]:
-    """A fault for every environment that showed or paid a number that is none; the first of them has index `low`."""
-    wrong = wrong_observations(description, found.next_observation, low)
-    if found.observation is not found.next_observation:
-        wrong += wrong_observations(description, found.observation, low)
-    return _distinct(wrong + _wrong("reward", found.reward, low))
+def nan_faults(description: Description, stepped: Stepped, low: int) -> list[Fault]:
+    """A fault for every environment with NaN in its observation or reward; the first row has index `low`."""
+    faults = nan_observations(description, stepped.next_observation, low)
+    if stepped.observation is not stepped.next_observation:
+        faults += nan_observations(description, stepped.observation, low)
+    return _distinct(faults + _nan_rows("reward", stepped.reward, low))
 
 
-def wrong_observations(description: Description, leaves: list[np.ndarray], low: int) -> list[Fault]:
-    """A fault for every environment that showed a number that is none."""
+def nan_observations(description: Description, leaves: list[np.ndarray], low: int) -> list[Fault]:
+    """A fault for every environment with NaN in its observation."""
     names = (name for name, _, _ in description.observation_leaves)
-    return _distinct([fault for name, leaf in zip(names, leaves, strict=True) for fault in _wrong(name, leaf, low)])
+    return _distinct([fault for name, leaf in zip(names, leaves, strict=True) for fault in _nan_rows(name, leaf, low)])
 
 
-def _wrong(name: str, leaf: np.ndarray, low: int) -> list[Fault]:
+def _nan_rows(name: str, leaf: np.ndarray, low: int) -> list[Fault]:
     if leaf.dtype.kind != "f" or leaf.size == 0:
         return []
-    least = np.minimum.reduce(leaf, axis=None)  # is NaN if anything is: one pass, and nothing is allocated
+    least = np.minimum.reduce(leaf, axis=None)  # NaN if any element is: one pass, no allocation
     if least == least:
         return []
     rows = np.flatnonzero(np.isnan(leaf.reshape(len(leaf), -1)).any(axis=1))
@@ -68,5 +68,5 @@ def _wrong(name: str, leaf: np.ndarray, low: int) -> list[Fault]:
 
 
 def _distinct(faults: list[Fault]) -> list[Fault]:
-    """The first of every environment."""
+    """The first fault of every environment."""
     return list({fault.index: fault for fault in reversed(faults)}.values())[::-1] if len(faults) > 1 else faults

@@ -1,7 +1,7 @@
-"""A process that steps environments: `python -m fragmenta_host.stepper DESCRIPTOR`.
+"""The environment process: `python -m fragmenta_host.stepper DESCRIPTOR`.
 
-It takes orders from its parent on the socket behind that descriptor, and a step of some of its environments on one
-socket per lane. It ends when the parent closes the socket, so it cannot outlive it.
+It takes orders from its parent on the socket behind that descriptor, and step requests on one socket per lane. It ends
+when the parent closes the socket, so it cannot outlive it.
 """
 
 import os
@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from fragmenta_core.arrays import Description, shared
-from fragmenta_core.faults import Fault, UnusableError, raised
+from fragmenta_core.arrays import Description, shared_arrays
+from fragmenta_core.faults import Fault, UnusableError, fault_from
 from fragmenta_host.catalogue import Spec, single_maker
 from fragmenta_host.messages import receive, send
 from fragmenta_host.priority import never_preempt
@@ -23,25 +23,25 @@ from fragmenta_host.serial import SerialEnvs, step_seconds
 from fragmenta_host.single import Single
 
 STEP, DONE, FAILED = b"s", b"k", b"f"
-"""What goes over a lane: do a step; done; done, but a message with faults follows."""
+"""Bytes sent over a lane: request a step; step done; step done, and a message with faults follows."""
 
 
 class Stepper:
-    """What a worker holds: its environments, and the lanes on which steps of them are asked for."""
+    """The state of an environment process: its environments, and the lanes that request steps of them."""
 
     def __init__(self) -> None:
         self.sample: Single | None = None
-        self.group: SerialEnvs | None = None
+        self.envs: SerialEnvs | None = None
         self.lanes: dict[socket.socket, tuple[int, int]] = {}
 
     def answer(self, order: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
-        """Carry out one order."""
+        """Execute one order and return its answer."""
         return getattr(self, "_" + order.pop("order"))(*descriptors, **order)
 
     def step(self, lane: socket.socket) -> None:
         """One step of a lane's environments."""
-        assert self.group is not None
-        faults = self.group.step(*self.lanes[lane])
+        assert self.envs is not None
+        faults = self.envs.step(*self.lanes[lane])
         if not faults:
             lane.sendall(DONE)
             return
@@ -49,55 +49,55 @@ class Stepper:
         send(lane, {"faults": [fault.to_json() for fault in faults]})
 
     def _describe(self, spec: dict[str, Any]) -> dict[str, Any]:
-        """Say what the environment is; make one to find out."""
+        """Describe the environment, by making one."""
         try:
             env = single_maker(Spec(**spec))()
         except UnusableError as error:
             return {"unusable": str(error)}
         except Exception as error:
-            return {"faults": [raised(0, "construction", error).to_json()]}
+            return {"faults": [fault_from(0, "construction", error).to_json()]}
         self.sample = env
         return {"description": env.description.to_json()}
 
     def _measure(self) -> dict[str, Any]:
-        """How long one step takes, with random actions."""
+        """Measure the duration of one step, with random actions."""
         assert self.sample is not None
         try:
             return {"step_seconds": step_seconds(self.sample)}
         except Exception:
-            return {}  # the run will see it, too, and say which step it was
+            return {}  # the run will fail as well, and report the step
         finally:
             self.sample.close()
             self.sample = None
 
     def _check(self, spec: dict[str, Any]) -> dict[str, Any]:
-        """What the package's own checker says."""
+        """Run the package's own checker."""
         from fragmenta_host.check import complaints
 
         return {"complaints": complaints(single_maker(Spec(**spec))())}
 
     def _modules(self) -> dict[str, Any]:
-        """What this process has loaded; for tests, because it must never be JAX."""
+        """The modules this process has loaded; for the tests that it never loads JAX."""
         return {"modules": sorted(sys.modules)}
 
     def _build(
         self, memory: int, spec: dict[str, Any], description: dict[str, Any], count: int, indices: list[int], slot: int
     ) -> dict[str, Any]:
-        """Make this worker's share of the environments, or those of it that are not there yet."""
-        if self.group is None:
-            found = Description.from_json(description)
-            arrays = shared(found, count, memory)
-            self.group = SerialEnvs(single_maker(Spec(**spec)), found, arrays, range(*indices), slot)
+        """Make this process's share of the environments, or those still missing."""
+        if self.envs is None:
+            parsed = Description.from_json(description)
+            arrays = shared_arrays(parsed, count, memory)
+            self.envs = SerialEnvs(single_maker(Spec(**spec)), parsed, arrays, range(*indices), slot)
         os.close(memory)
-        return _answer(self.group.build())
+        return _answer(self.envs.build())
 
     def _reset(self, seeds: list[int]) -> dict[str, Any]:
-        assert self.group is not None
-        return _answer(self.group.reset(np.asarray(seeds)))
+        assert self.envs is not None
+        return _answer(self.envs.reset(np.asarray(seeds)))
 
     def _rebuild(self, index: int, seed: int) -> dict[str, Any]:
-        assert self.group is not None
-        return _answer(self.group.rebuild(index, seed))
+        assert self.envs is not None
+        return _answer(self.envs.rebuild(index, seed))
 
     def _lane(self, descriptor: int, low: int, high: int) -> dict[str, Any]:
         self.lanes[socket.socket(fileno=descriptor)] = low, high
@@ -109,7 +109,7 @@ def _answer(faults: list[Fault]) -> dict[str, Any]:
 
 
 def _end_with_parent(parent: int) -> None:
-    """An environment that loops for ever never looks at the socket; its process must end all the same."""
+    """End with the parent even if an environment hangs, so that the socket is never read."""
     while os.getppid() == parent:
         time.sleep(1.0)
     os._exit(1)
@@ -118,31 +118,31 @@ def _end_with_parent(parent: int) -> None:
 def main() -> None:
     """Serve the parent until it is gone."""
     threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
-    os.nice(5)  # whoever computes actions goes first: environments wait for them, not the other way round
+    os.nice(5)  # computing actions has priority: environments wait for them, not the other way round
     never_preempt()
     control = socket.socket(fileno=int(sys.argv[1]))
-    worker = Stepper()
+    stepper = Stepper()
     with selectors.DefaultSelector() as selector:
         selector.register(control, selectors.EVENT_READ)
         try:
             while True:
                 for ready, _ in selector.select():
-                    found = ready.fileobj
-                    assert isinstance(found, socket.socket)
-                    if found is not control:
-                        if not found.recv(1):
+                    connection = ready.fileobj
+                    assert isinstance(connection, socket.socket)
+                    if connection is not control:
+                        if not connection.recv(1):
                             return
-                        worker.step(found)
+                        stepper.step(connection)
                         continue
                     order, descriptors = receive(control)
-                    send(control, worker.answer(order, descriptors))
-                    for lane in worker.lanes:
+                    send(control, stepper.answer(order, descriptors))
+                    for lane in stepper.lanes:
                         if lane not in selector.get_map():
                             selector.register(lane, selectors.EVENT_READ)
         except (EOFError, BrokenPipeError, ConnectionResetError):
             pass
-    if worker.group:
-        worker.group.close()
+    if stepper.envs:
+        stepper.envs.close()
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""The side of the engines that never loads JAX: starting processes, and ending what they leave behind."""
+"""The part of the engines that never loads JAX: starts processes, and cleans up what they leave behind."""

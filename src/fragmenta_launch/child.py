@@ -1,4 +1,4 @@
-"""The start of a process of the cluster engine. Its orders come on standard input, where no other user reads them."""
+"""Entry point of a process of the cluster engine. Its order comes on standard input, hidden from other users."""
 
 import ctypes
 import json
@@ -14,7 +14,7 @@ PR_SET_PDEATHSIG = 1
 def write_order(
     stream: IO[bytes], serve: str, coordinator: tuple[str, int], token: bytes, index: int, job: bytes
 ) -> None:
-    """Write what a process is to do, for `main` at the other end of the stream."""
+    """Write a process' order, for `main` at the other end of the stream."""
     host, port = coordinator
     order = {"serve": serve, "host": host, "port": port, "token": token.hex(), "index": index, "parent": os.getpid()}
     with stream:
@@ -22,7 +22,7 @@ def write_order(
 
 
 def main() -> None:
-    """Read the order and serve, until the work ends or the process that started this one does."""
+    """Read the order and serve, until the work is done or the parent process ends."""
     order = json.loads(sys.stdin.buffer.readline())
     job = sys.stdin.buffer.read()
     _end_with(order["parent"])
@@ -32,8 +32,8 @@ def main() -> None:
 
 
 def _end_with(parent: int) -> None:
-    """Let the kernel kill this process when its parent is gone: it does so even while this process is stopped."""
-    if sys.platform == "linux":  # elsewhere the connection to the coordinator tells, unless this process is stopped
+    """Make the kernel kill this process when its parent ends, which works even while this process is stopped."""
+    if sys.platform == "linux":  # elsewhere the lost connection to the coordinator ends it, unless it is stopped
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         sys.exit(1)

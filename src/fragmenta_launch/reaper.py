@@ -1,4 +1,4 @@
-"""A process that ends what another one leaves behind when it is killed: two of Ray's agents stay for a minute."""
+"""A process that cleans up after another one that is killed: two of Ray's agents would otherwise stay for a minute."""
 
 import os
 import signal
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def reap_after_us() -> subprocess.Popen[bytes]:
-    """Start the reaper of all processes that descend from this one now; close its standard input to let it go."""
+    """Start a reaper for all current descendants of this process; closing its standard input triggers it."""
     marked = descendants(os.getpid())
     reaper = subprocess.Popen([sys.executable, "-m", "fragmenta_launch.reaper"], stdin=subprocess.PIPE, process_group=0)
     assert reaper.stdin is not None
@@ -19,16 +19,16 @@ def reap_after_us() -> subprocess.Popen[bytes]:
 
 
 def descendants(ancestor: int) -> dict[int, int]:
-    """All processes that descend from this one, and when each began: a number may be given to another process later."""
-    found = _processes()
+    """All descendants of a process with their start times, since process ids may be reused."""
+    processes = _processes()
     family = {ancestor}
-    while more := {pid for pid, (parent, _) in found.items() if parent in family} - family:
+    while more := {pid for pid, (parent, _) in processes.items() if parent in family} - family:
         family |= more
-    return {pid: found[pid][1] for pid in family - {ancestor}}
+    return {pid: processes[pid][1] for pid in family - {ancestor}}
 
 
 def main() -> None:
-    """Read process ids until the process that wrote them ends, then end those that are still there."""
+    """Read process ids until the writing process ends, then kill those that are still running."""
     marked = [tuple(map(int, line.split())) for line in sys.stdin]
     for pid, began in marked:
         if _processes().get(pid, (0, 0))[1] == began:
@@ -37,13 +37,13 @@ def main() -> None:
 
 
 def _processes() -> dict[int, tuple[int, int]]:
-    """The parent and the time of beginning of every process; empty where there is no /proc."""
-    found = {}
+    """The parent and the start time of every process; empty without /proc."""
+    processes = {}
     for entry in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
             fields = entry.read_text().rpartition(")")[2].split()
-            found[int(entry.parent.name)] = int(fields[1]), int(fields[19])
-    return found
+            processes[int(entry.parent.name)] = int(fields[1]), int(fields[19])
+    return processes
 
 
 if __name__ == "__main__":

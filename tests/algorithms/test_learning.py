@@ -1,4 +1,4 @@
-"""PPO learns: probes reach their known values, CartPole is solved."""
+"""PPO learns: probe environments reach their known values, and CartPole is solved."""
 
 import math
 
@@ -53,12 +53,14 @@ def test_cartpole_is_solved(compute: str) -> None:
 
 
 @pytest.mark.full
-def test_value_loss_can_be_clipped_and_rate_kept() -> None:
+def test_value_loss_can_be_clipped_and_learning_rate_kept() -> None:
     result = fragmenta.train(PPO(clip_value=True, anneal=False, num_envs=8), "CartPole-v1", total_steps=100_000)
     assert result.summary["return_mean"] > 100
 
 
-def test_a_run_may_be_meant_to_go_on_for_ever() -> None:
+def test_total_steps_may_be_practically_unlimited() -> None:
     tiny = PPO(num_envs=2, horizon=4, hidden=(4,), epochs=1, minibatches=1, total_steps=10**15)
-    trace = fragmenta.trace(tiny, make("CartPole-v1"))  # the rate is annealed over more updates than 32 bits count
+    trace = fragmenta.trace(
+        tiny, make("CartPole-v1")
+    )  # the learning rate is annealed over more updates than fit into 32 bits
     assert trace.metric_names

@@ -1,4 +1,4 @@
-"""MAPPO learns a team's known values, ignores agents that dropped out, and does not care how a team is split."""
+"""MAPPO learns the known values of a team, ignores agents that dropped out, and is independent of how it is split."""
 
 import dataclasses
 from typing import Any
@@ -17,7 +17,7 @@ from helpers import assert_same, plain
 from replicas import on_replicas
 
 PROBE = MAPPO(num_envs=16, horizon=16, epochs=4, minibatches=2, hidden=(32,), gamma=0.9, total_steps=25_600)
-# Six steps end in the middle of an episode of four, so that it matters who takes part in the step after.
+# Six steps end in the middle of an episode of four, so that it matters which agents are alive in the next step.
 SMALL = MAPPO(num_envs=4, horizon=6, epochs=2, minibatches=2, hidden=(16,), total_steps=2 * 24)
 SEPARATE = pytest.param(False, marks=pytest.mark.full, id="separate")
 SHARED = pytest.mark.parametrize("shared", [pytest.param(True, id="shared"), SEPARATE])
@@ -32,8 +32,8 @@ def test_learns_the_known_value(shared: bool) -> None:
     signs = jnp.asarray([1.0, -1.0, -1.0, 1.0])
 
     @jax.jit
-    def judged(params: Any, observation: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Per agent: the value, and the chance of the right action."""
+    def value_and_chance(params: Any, observation: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """The value and the probability of the right action, per agent."""
         value = algorithm._value(params, observation, observation.reshape(1, -1))
         chosen = algorithm._policy(env, params["policy"], observation)
         return value[0], jnp.exp(chosen.log_prob((signs > 0)[None].astype(int)))[0]
@@ -42,16 +42,16 @@ def test_learns_the_known_value(shared: bool) -> None:
         left = jnp.arange(4) + 1 - time
         alive = left > 0
         observation = jnp.where(alive[:, None], jnp.stack([signs, left / 4], axis=-1), 0.0)[None]
-        value, right = judged(result.params, observation)
+        value, chance = value_and_chance(result.params, observation)
         for agent in range(time, 4):
             expected = (1 - 0.9 ** int(left[agent])) / (1 - 0.9)
             assert float(value[agent]) == pytest.approx(expected, abs=0.1), f"agent {agent} at time {time}"
-            assert float(right[agent]) > 0.95
+            assert float(chance[agent]) > 0.95
 
 
 @SHARED
 @pytest.mark.full
-def test_garbage_of_agents_that_dropped_out_changes_nothing(shared: bool) -> None:
+def test_garbage_from_agents_that_dropped_out_changes_nothing(shared: bool) -> None:
     algorithm = dataclasses.replace(SMALL, shared=shared)
     (state, metrics), (other_state, other_metrics) = (
         plain(algorithm, ProbeTeam(garbage=garbage), 2) for garbage in (1e6, float("nan"))
@@ -71,14 +71,16 @@ def test_separate_agents_have_their_own_parameters(shared: bool) -> None:
 
 @SHARED
 def test_learning_and_acting_split_along_agents_are_the_same(shared: bool) -> None:
-    """Two replicas with two agents each learn and act as one with four does."""
+    """Two replicas with two agents each learn and act like one with four."""
     algorithm, env = dataclasses.replace(SMALL, shared=shared), ProbeTeam()
-    state, trajectory, log_prob = collected(algorithm, env)
+    state, trajectory, log_prob = collect_rollout(algorithm, env)
     world, learner = state.world, state.learner
-    own = None if shared else 0
+    learner_dim = None if shared else 0
 
-    def both(learner: Learner, seen: Any, flags: Any, log_prob: Any, observation: Any, alive: Any, keys: Any) -> Any:
-        steps = trajectory._replace(**seen, **flags)
+    def learn_and_act(
+        learner: Learner, fields: Any, flags: Any, log_prob: Any, observation: Any, alive: Any, keys: Any
+    ) -> Any:
+        steps = trajectory._replace(**fields, **flags)
         policy = learner.params["policy"]
         learned = algorithm.learn(env, learner, steps, log_prob, keys)
         return learned, algorithm.act(env, policy, observation, alive, keys, state.agent)
@@ -86,12 +88,12 @@ def test_learning_and_acting_split_along_agents_are_the_same(shared: bool) -> No
     per_agent = {name: x for name, x in trajectory._asdict().items() if x.ndim > 2}
     per_team = {name: x for name, x in trajectory._asdict().items() if x.ndim == 2}
     arguments = learner, per_agent, per_team, log_prob, world.observation, world.alive, state.keys
-    found = on_replicas(both, arguments, (own, 2, None, 2, 1, 1, None), 2)
-    assert_same(jax.tree.leaves(jax.jit(both)(*arguments)), found, 1e-4)
+    actual = on_replicas(learn_and_act, arguments, (learner_dim, 2, None, 2, 1, 1, None), 2)
+    assert_same(jax.tree.leaves(jax.jit(learn_and_act)(*arguments)), actual, 1e-4)
 
 
-def collected(algorithm: MAPPO, env: Environment) -> tuple[State, fragmenta.Transition, jax.Array]:
-    """A state, and what a few steps from it gave."""
+def collect_rollout(algorithm: MAPPO, env: Environment) -> tuple[State, fragmenta.Transition, jax.Array]:
+    """A state, and the transitions and log-probabilities of a few steps from it."""
     state = algorithm.init(env, jax.random.key(0))
 
     def tick(world: fragmenta.World, _: None) -> tuple[fragmenta.World, tuple[fragmenta.Transition, jax.Array]]:

@@ -1,4 +1,4 @@
-"""A recurrent policy remembers what it was shown, until the episode ends and no longer."""
+"""A recurrent policy remembers observations until the end of the episode, and no longer."""
 
 import jax
 import jax.numpy as jnp
@@ -7,7 +7,7 @@ import pytest
 
 import fragmenta
 from fragmenta import PPO, RecurrentPPO, make
-from fragmenta.algorithms.recurrent_ppo import Remembered
+from fragmenta.algorithms.recurrent_ppo import RecurrentInput
 from fragmenta.rl import steps_of_chunks
 from helpers import initial_state, plain
 
@@ -15,24 +15,27 @@ PROBE = {"num_envs": 32, "horizon": 16, "minibatches": 2, "learning_rate": 5e-3,
 GRU = RecurrentPPO(memory=16, hidden=(16,), **PROBE)
 
 
-def test_remembers_what_was_shown() -> None:
+def test_remembers_an_observation() -> None:
     env, result = make("ProbeMemory"), fragmenta.train(GRU, "ProbeMemory")
     assert result.summary["return_mean"] > 0.95
     memory = jnp.zeros((2, 16))
-    for shown, steps_left in ((jnp.asarray([[1.0], [-1.0]]), 3), *((jnp.zeros((2, 1)), left) for left in (2, 1, 0))):
-        memory = GRU.encode(env, result.params, Remembered(shown, memory))
+    for observation, steps_left in (
+        (jnp.asarray([[1.0], [-1.0]]), 3),
+        *((jnp.zeros((2, 1)), left) for left in (2, 1, 0)),
+    ):
+        memory = GRU.encode(env, result.params, RecurrentInput(observation, memory))
         assert GRU.value(result.params, memory).tolist() == pytest.approx([0.9**steps_left] * 2, abs=0.1)
     right = GRU.policy(env, result.params, memory).log_prob(jnp.asarray([1, 0]))
     assert float(jnp.exp(right).min()) > 0.95
 
 
 @pytest.mark.full
-def test_without_a_memory_it_is_a_guess() -> None:
+def test_without_memory_it_can_only_guess() -> None:
     assert abs(fragmenta.train(PPO(hidden=(16,), **PROBE), "ProbeMemory").summary["return_mean"]) < 0.3
 
 
-def test_nothing_is_remembered_of_an_episode_that_ended() -> None:
-    # Episodes of four steps: after two of them none has ended, after four all have just started anew.
+def test_memory_is_reset_with_each_episode() -> None:
+    # Episodes of four steps: after two steps none has ended, after four all have just restarted.
     algorithm, env = RecurrentPPO(num_envs=4, horizon=2, minibatches=1, memory=8, hidden=(8,)), make("ProbeMemory")
     state, iterate = initial_state(algorithm, env), jax.jit(lambda state: algorithm.iterate(env, state)[0])
     for forgotten in (False, True):
@@ -41,8 +44,8 @@ def test_nothing_is_remembered_of_an_episode_that_ended() -> None:
         assert bool(jnp.all(state.memory == 0)) == forgotten
 
 
-def test_learning_sees_what_acting_saw() -> None:
-    """Six steps end within an episode and hold a reset; with one update the policy is still the one that acted."""
+def test_learning_recomputes_the_memory_of_acting() -> None:
+    """Six steps end within an episode and contain a reset; with one update the policy is still the one that acted."""
     shape = {"num_envs": 4, "horizon": 6, "epochs": 1, "minibatches": 1, "memory": 8, "hidden": (8,)}
     algorithm = RecurrentPPO(normalize_observations=True, normalize_rewards=True, **shape)
     _, metrics = plain(algorithm, make("ProbeMemory"), 3)

@@ -1,4 +1,4 @@
-"""Algorithms take what environments show and offer, or say in one line that they cannot."""
+"""Algorithms support the spaces of environments, or refuse them in one line."""
 
 import dataclasses
 from typing import Any
@@ -13,7 +13,7 @@ from sights import BrightHalf, Medley
 
 
 @pytest.mark.full
-def test_learns_from_pictures() -> None:
+def test_learns_from_images() -> None:
     algorithm = PPO(num_envs=32, horizon=8, minibatches=2, epochs=2, hidden=(), total_steps=4_000)
     result = fragmenta.train(algorithm, BrightHalf())
     assert result.summary["return_mean"] > 0.9
@@ -28,7 +28,7 @@ def test_learns_several_integers_from_a_dictionary() -> None:
 
 
 @pytest.mark.parametrize("algorithm", [A2C, IMPALA])
-def test_other_algorithms_take_them_too(algorithm: Any) -> None:
+def test_other_algorithms_support_these_spaces(algorithm: Any) -> None:
     sized, env = algorithm(num_envs=4, horizon=4, normalize_observations=True), Medley(continuous=True)
     state, _ = jax.eval_shape(lambda key: sized.iterate(env, sized.init(env, key)), jax.random.key(0))
     assert state.learner.params["log_std"].shape == (2, 1)
@@ -37,7 +37,7 @@ def test_other_algorithms_take_them_too(algorithm: Any) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Odd(Probe):
-    """Offers whatever it is told to."""
+    """Has any action space."""
 
     offered: Any = None
 
@@ -47,21 +47,21 @@ class Odd(Probe):
 
 
 @pytest.mark.parametrize("space", [Dict((("a", Discrete(2)),)), Box(0, 9, (2,), "int32")])
-def test_actions_that_nobody_can_choose(space: Any) -> None:
-    with pytest.raises(ConfigError, match="PPO cannot choose from"):
+def test_unsupported_action_spaces_are_refused(space: Any) -> None:
+    with pytest.raises(ConfigError, match="PPO does not support action space"):
         fragmenta.trace(PPO(), Odd(offered=space))
 
 
 @dataclasses.dataclass(frozen=True)
 class Grids(ProbeTeam):
-    """Says that it shows grids."""
+    """Declares grid observations."""
 
     @property
     def observation_space(self) -> Box:
         return Box(-1, 1, (2, 2))
 
 
-def test_mappo_takes_vectors() -> None:
-    with pytest.raises(ConfigError, match="not one row of numbers"):
+def test_mappo_takes_only_vectors() -> None:
+    with pytest.raises(ConfigError, match="not a vector"):
         fragmenta.trace(MAPPO(), Grids())
     assert fragmenta.trace(MAPPO(), make("ProbeTeam"))

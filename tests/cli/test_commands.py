@@ -1,4 +1,4 @@
-"""The command line, as a user meets it."""
+"""The command line from a user's perspective."""
 
 import contextlib
 import io
@@ -20,7 +20,7 @@ QUICK = ["train", "ppo", "CartPole-v1", "--num-envs", "8", "--horizon", "16", "-
 
 
 def mistake(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """The one line that a mistake gets; exit code 2, no traceback."""
+    """The one-line error message of a user mistake; asserts exit code 2 and no traceback."""
     assert main(list(arguments)) == 2
     output = capsys.readouterr()
     assert output.out == ""
@@ -30,7 +30,7 @@ def mistake(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (["trian", "ppo", "CartPole-v1"], "unknown command 'trian': did you mean 'train'?"),
         (["train", "pppo", "CartPole-v1"], "unknown algorithm 'pppo': did you mean 'ppo'?"),
@@ -45,7 +45,7 @@ def mistake(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         ([*QUICK, "--policy", "multi_learner", "--replicas", "16"], "16 replicas need a device each, but there are 8"),
         ([*QUICK, "--lag", "2"], "lag is 2: choose 0 or 1"),
         ([*QUICK, "--lag", "1"], "policy 'fused' has nothing to overlap"),
-        ([*QUICK, "--max-lag", "1"], "nothing drifts"),
+        ([*QUICK, "--max-lag", "1"], "is not asynchronous"),
         ([*QUICK, "--max-lag", "-1"], "max_lag is -1"),
         ([*QUICK, "--cpu-devices", "0"], "cpu_devices is 0"),
         (["train", "mappo", "CartPole-v1"], "not a team"),
@@ -62,14 +62,14 @@ def mistake(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     ],
 )
 def test_mistakes_get_one_line(
-    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: Any
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: Any
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert says in mistake(capsys, *arguments)
+    assert message in mistake(capsys, *arguments)
     assert not list(tmp_path.iterdir()), "a mistake leaves nothing behind"
 
 
-def test_a_run_directory_that_exists_is_kept(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_an_existing_run_directory_is_not_overwritten(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "results.txt").write_text("years of work")
     assert "exists: choose another" in mistake(capsys, *QUICK, "--run-dir", str(tmp_path))
     assert (tmp_path / "results.txt").read_text() == "years of work"
@@ -77,7 +77,7 @@ def test_a_run_directory_that_exists_is_kept(capsys: pytest.CaptureFixture[str],
 
 @pytest.fixture(scope="module")
 def fused(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """A run directory, and what was printed."""
+    """A run directory, and the printed output."""
     directory, printed = tmp_path_factory.mktemp("fused") / "run", io.StringIO()
     with contextlib.redirect_stdout(printed):
         assert main([*QUICK, "--json", "--seed", "3", "--run-dir", str(directory)]) == 0
@@ -159,8 +159,8 @@ def test_svg_needs_graphviz_or_says_so(capsys: pytest.CaptureFixture[str], monke
     assert "install graphviz" in mistake(capsys, "graph", "ppo", "CartPole-v1", "--format", "svg")
 
 
-def test_a_policy_of_ones_own_and_cpu_devices_that_are_made_before_jax_starts(tmp_path: Path) -> None:
-    """In a process of its own, because this one's devices are made already."""
+def test_a_user_defined_policy_and_cpu_devices_that_are_created_before_jax_starts(tmp_path: Path) -> None:
+    """In a separate process, because this one has created its devices already."""
     (tmp_path / "mine.py").write_text(
         "from fragmenta import Fragment\n"
         "def learners(stages, cluster):\n"
@@ -168,14 +168,14 @@ def test_a_policy_of_ones_own_and_cpu_devices_that_are_made_before_jax_starts(tm
     )
     environment = {key: value for key, value in os.environ.items() if key != "XLA_FLAGS"}
     command = [sys.executable, "-m", "fragmenta.cli.main", *QUICK, "--policy", "mine:learners", "--replicas", "2"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 2
-    assert done.stderr == (
+    completed = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+    assert completed.returncode == 2
+    assert completed.stderr == (
         "fragmenta: 2 replicas need a device each, but there are 1 (cpu:0): "
         "use --replicas 1, or on a CPU --cpu-devices 2\n"
     )
     command += ["--cpu-devices", "2", "--json"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    summary = json.loads(done.stdout)
+    completed = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+    assert completed.returncode == 0, completed.stderr
+    summary = json.loads(completed.stdout)
     assert (summary["policy"], summary["replicas"]) == ("mine:learners", 2)

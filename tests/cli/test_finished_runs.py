@@ -1,4 +1,4 @@
-"""`eval`, `play` and `export` on the directory of a run, as a user meets them."""
+"""`eval`, `play` and `export` on a run directory, from a user's perspective."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ from fragmenta.cli.main import main
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One run on CartPole, one on an environment without a picture."""
+    """One run on CartPole, and one on an environment that cannot be rendered."""
     path = tmp_path_factory.mktemp("runs")
     for env, name in (("CartPole-v1", "run"), ("ProbeConstant", "probe")):
         flags = ["--num-envs", "4", "--horizon", "8", "--minibatches", "2", "--hidden", "8", "--total-steps", "64"]
@@ -21,14 +21,14 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+def output_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     capsys.readouterr()
     assert main(list(arguments)) == 0
     return capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (["eval"], "usage: fragmenta eval RUN"),
         (["eval", "nowhere"], "there is no run directory 'nowhere'"),
@@ -42,46 +42,48 @@ def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (["play", "run", "--out", "no/video.gif"], "there is no directory 'no'"),
         (["play", "run", "--episodes", "0"], "episodes is 0"),
         (["play", "run", "--max-steps", "0"], "max_steps is 0"),
-        (["play", "probe"], "there is no picture of ProbeConstant"),
+        (["play", "probe"], "ProbeConstant cannot be rendered"),
         (["export", "nowhere"], "there is no run directory 'nowhere'"),
         (["export", "run", "--to", "there"], "unknown flag '--to'"),
     ],
 )
 def test_mistakes_get_one_line(
-    arguments: list[str], says: str, runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
+    arguments: list[str], message: str, runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
 ) -> None:
     monkeypatch.chdir(runs)
     before = sorted(runs.rglob("*"))
     capsys.readouterr()
     assert main(arguments) == 2
     error = capsys.readouterr().err
-    assert says in error
+    assert message in error
     assert error.count("\n") == 1
     assert error.startswith("fragmenta: ")
     assert sorted(runs.rglob("*")) == before, "a mistake leaves nothing behind"
 
 
-def test_eval_prints_both_ways_of_acting_and_keeps_them(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_eval_prints_and_saves_deterministic_and_stochastic_results(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = runs / "run"
-    text = printed(capsys, "eval", str(run), "--episodes", "8", "--seed", "2")
+    text = output_of(capsys, "eval", str(run), "--episodes", "8", "--seed", "2")
     assert "ppo on CartPole-v1, 8 episodes, seed 2" in text
     likeliest, drawn = text.splitlines()[1:]
     assert likeliest.split()[:2] == ["deterministic", "return"]
     assert drawn.split()[:2] == ["stochastic", "return"]
-    records = json.loads(printed(capsys, "eval", str(run), "--episodes", "8", "--seed", "2", "--json"))
+    records = json.loads(output_of(capsys, "eval", str(run), "--episodes", "8", "--seed", "2", "--json"))
     assert [record["deterministic"] for record in records] == [True, False]
     assert f"{records[0]['return_mean']:.2f}" in likeliest
-    kept = [json.loads(line) for line in (run / "evaluations.jsonl").read_text().splitlines()]
-    assert kept[2:] == records
+    written = [json.loads(line) for line in (run / "evaluations.jsonl").read_text().splitlines()]
+    assert written[2:] == records
     summary = json.loads((run / "summary.json").read_text())
-    for first, again in zip(kept[:2], kept[2:], strict=True):
+    for first, again in zip(written[:2], written[2:], strict=True):
         assert {**first, "seconds": 0} == {**again, "seconds": 0}
         assert first["params_sha256"] == summary["params_sha256"]
         assert first["return_low"] <= first["return_mean"] <= first["return_high"]
 
 
 def test_play_writes_into_the_run_directory(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = printed(capsys, "play", str(runs / "run"), "--episodes", "2")
+    text = output_of(capsys, "play", str(runs / "run"), "--episodes", "2")
     assert text.startswith("episode 1: return ")
     assert f"wrote {runs / 'run' / 'play.gif'}: " in text
     assert (runs / "run" / "play.gif").read_bytes().startswith(b"GIF89a")
@@ -96,15 +98,17 @@ def test_mp4_needs_ffmpeg(runs: Path, capsys: pytest.CaptureFixture[str], monkey
 def test_mp4(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ffmpeg = pytest.importorskip("imageio_ffmpeg")
     video = runs / "video.mp4"
-    text = printed(capsys, "play", str(runs / "run"), "--out", str(video), "--episodes", "1", "--max-steps", "20")
+    text = output_of(capsys, "play", str(runs / "run"), "--out", str(video), "--episodes", "1", "--max-steps", "20")
     assert f"wrote {video}: " in text
     frames, seconds = ffmpeg.count_frames_and_secs(video)
     assert frames == round(25 * seconds) > 20
     assert [path.name for path in runs.glob("*video*")] == ["video.mp4"]
 
 
-def test_export_says_how_to_call_what_it_wrote(runs: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    text = printed(capsys, "export", str(runs / "run"), "--out", str(tmp_path / "out"))
+def test_export_says_how_to_call_the_exported_policy(
+    runs: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    text = output_of(capsys, "export", str(runs / "run"), "--out", str(tmp_path / "out"))
     assert "action = policy.call(observation)" in text
     names = {"policy.json", "policy.safetensors", "policy.jaxexport", "policy_stochastic.jaxexport"}
     assert {path.name for path in (tmp_path / "out").iterdir()} == names

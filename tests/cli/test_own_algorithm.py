@@ -1,4 +1,4 @@
-"""Algorithms of a user's own, as `module:Class` on the command line, in every command."""
+"""User-defined algorithms, as `module:Class`, in every command."""
 
 import json
 import os
@@ -42,7 +42,7 @@ SIZES = ("--num-envs", "4", "--total-steps", "48", "--json")
 
 @pytest.fixture(autouse=True)
 def own_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the command is run: a folder with the user's modules."""
+    """Runs the test in a folder with the user's modules."""
     folder = tmp_path_factory.getbasetemp() / "own"
     if not folder.exists():
         folder.mkdir()
@@ -53,7 +53,7 @@ def own_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(
-    ("name", "says"),
+    ("name", "message"),
     [
         ("no_such_module:Mine", "cannot load algorithm 'no_such_module:Mine': No module named 'no_such_module'"),
         ("my_module.inner:Mine", "No module named 'my_module.inner'"),
@@ -61,25 +61,25 @@ def own_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mon
         ("my_module:number.real.x", "'my_module' has no number.real.x"),
         ("my_module:", "write it as module:Class"),
         (":Mine", "write it as module:Class"),
-        ("my_module:number", "'my_module:number' is not a class of algorithms: derive it from fragmenta.Algorithm"),
-        ("my_module:State", "'my_module:State' is not a class of algorithms"),
+        ("my_module:number", "'my_module:number' is not an algorithm class: derive it from fragmenta.Algorithm"),
+        ("my_module:State", "'my_module:State' is not an algorithm class"),
         ("my_module:NotDecorated", "is not a dataclass: write @dataclasses.dataclass(frozen=True) above the class"),
         ("fragmenta:Algorithm", "'fragmenta:Algorithm' has no method init"),
         ("my_module:Clashes", "has a field 'seed', and 'fragmenta train' has a flag of that name"),
         ("my_module:Asks", "--width INT (required)"),
-        ("my_modul", "unknown algorithm 'my_modul': known are a2c, impala, mappo, ppo, ppo_gru, or module:Class"),
+        ("my_modul", "unknown algorithm 'my_modul': choose from a2c, impala, mappo, ppo, ppo_gru, or module:Class"),
     ],
 )
-def test_mistakes_get_one_line(name: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistakes_get_one_line(name: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", name, "CartPole-v1"]) == 2
     output = capsys.readouterr()
     assert output.out == ""
     assert output.err.count("\n") == 1
-    assert says in output.err
+    assert message in output.err
 
 
 @pytest.mark.parametrize(("module", "error"), [("raises", ZeroDivisionError), ("needs_more", ModuleNotFoundError)])
-def test_an_error_of_the_users_module_keeps_its_traceback(module: str, error: type[Exception]) -> None:
+def test_an_error_in_the_users_module_keeps_its_traceback(module: str, error: type[Exception]) -> None:
     with pytest.raises(error) as raised:
         main(["train", f"{module}:Mine", "CartPole-v1"])
     assert raised.traceback[-1].path.name == f"{module}.py"
@@ -91,17 +91,17 @@ def test_its_fields_are_its_flags(capsys: pytest.CaptureFixture[str]) -> None:
     listed = capsys.readouterr().out
     assert "Steps per iteration." in listed
     assert all(flag in listed for flag in ("--num-envs", "--horizon", "--learning-rate", "--no-center", "--policy"))
-    for flags, says in (
+    for flags, message in (
         (["--learning-rat", "1"], "unknown flag '--learning-rat': did you mean --learning-rate?"),
         (["--horizon", "long"], "invalid literal for int()"),
     ):
         assert main(["train", "my_module:Reinforce", "CartPole-v1", *flags]) == 2
-        assert says in capsys.readouterr().err
+        assert message in capsys.readouterr().err
     assert main(["train", "my_module:Asks", "CartPole-v1", "--width", "0"]) == 2
     assert "width is 0" in capsys.readouterr().err
 
 
-def test_a_run_is_found_again_by_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_command_works_on_its_run(capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["--learning-rate", "1e-3", "--no-center", *SIZES]
     assert main(["train", "my_module:Reinforce", "CartPole-v1", "--run-dir", "run", *flags]) == 0
     assert json.loads(capsys.readouterr().out)["algorithm"] == "my_module:Reinforce"
@@ -110,8 +110,8 @@ def test_a_run_is_found_again_by_every_command(capsys: pytest.CaptureFixture[str
     assert config["hyper_parameters"] == {
         "num_envs": 4, "total_steps": 48, "horizon": 4, "learning_rate": 1e-3, "center": False
     }  # fmt: skip
-    more = ["--total-steps", "96", "--policy", "single_learner_coarse", "--json"]
-    assert main(["resume", "run", *more]) == 0
+    resume_flags = ["--total-steps", "96", "--policy", "single_learner_coarse", "--json"]
+    assert main(["resume", "run", *resume_flags]) == 0
     assert json.loads(capsys.readouterr().out)["iterations"] == 6
     assert main(["eval", "run", "--episodes", "2", "--max-steps", "20"]) == 0
     assert "my_module:Reinforce on CartPole-v1" in capsys.readouterr().out
@@ -129,22 +129,22 @@ def test_it_is_drawn_and_listed_like_the_built_in_ones(capsys: pytest.CaptureFix
     assert "Reinforce on CartPole-v1, 4 environments, 2 replicas" in capsys.readouterr().out
 
 
-def test_what_it_lacks_is_said_by_the_command_that_needs_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_method_is_reported_by_the_command_that_needs_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "my_module:CannotPlay", "CartPole-v1", "--run-dir", "mute", *SIZES]) == 0
     capsys.readouterr()
     assert main(["eval", "mute"]) == 2
-    assert "CannotPlay does not say how it acts after training: write its method decide" in capsys.readouterr().err
+    assert "CannotPlay does not define how to act after training: implement its decide()" in capsys.readouterr().err
 
 
-def test_devices_are_made_before_its_module_makes_arrays() -> None:
-    """In processes of their own, because this one's devices are made already."""
+def test_devices_are_created_before_its_module_creates_arrays() -> None:
+    """In separate processes, because this one has created its devices already."""
     environment = {key: value for key, value in os.environ.items() if key != "XLA_FLAGS"}
     flags = ["my_module:Reinforce", "CartPole-v1", "--policy", "multi_learner", "--replicas", "2"]
     for command in (["train", *flags, *SIZES, "--cpu-devices", "2", "--run-dir", "two"], ["verify", *flags]):
-        called = [sys.executable, "-m", "fragmenta.cli.main", *command]
-        done = subprocess.run(called, env=environment, capture_output=True, text=True, timeout=120)
-        assert done.returncode == 0, done.stderr
-    assert "multi_learner          x2  equal" in done.stdout
+        arguments = [sys.executable, "-m", "fragmenta.cli.main", *command]
+        completed = subprocess.run(arguments, env=environment, capture_output=True, text=True, timeout=120)
+        assert completed.returncode == 0, completed.stderr
+    assert "multi_learner          x2  equal" in completed.stdout
 
 
 @pytest.mark.full

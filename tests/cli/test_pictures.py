@@ -19,7 +19,7 @@ def mistake(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return captured.err
 
 
-def test_compare_prints_a_table_and_draws_a_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_compare_prints_a_table_and_draws_a_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs = [str(made_run(tmp_path / f"a{seed}", seed)) for seed in (0, 1, 2)]
     runs += [str(made_run(tmp_path / "b", 0, slope=1.0, learning_rate=0.01))]
     out = tmp_path / "picture.png"
@@ -35,7 +35,7 @@ def test_compare_prints_a_table_and_draws_a_picture(tmp_path: Path, capsys: pyte
     assert out.read_bytes() == first
 
 
-def test_one_run_alone_is_drawn_without_an_interval(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_single_run_is_drawn_without_an_interval(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "picture.svg"
     assert main(["compare", str(made_run(tmp_path / "a")), "--out", str(out)]) == 0
     assert " to " not in capsys.readouterr().out
@@ -63,7 +63,7 @@ def test_a_bad_run_is_one_line(command: str, tmp_path: Path, capsys: pytest.Capt
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (["compare", "run", "run"], "run 'run' is given twice"),
         (["compare", "run", "--out", "picture.txt"], "must end in .png, .svg or .pdf"),
@@ -75,23 +75,23 @@ def test_a_bad_run_is_one_line(command: str, tmp_path: Path, capsys: pytest.Capt
         (["report", "run", "--out", "no/page.html"], "cannot write 'no/page.html': No such file or directory"),
     ],
 )
-def test_mistakes_are_one_line(arguments: list[str], says: str, tmp_path: Path, capsys, monkeypatch) -> None:
+def test_mistakes_are_one_line(arguments: list[str], message: str, tmp_path: Path, capsys, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     made_run(tmp_path / "run")
     silent = made_run(tmp_path / "silent")
     (silent / "metrics.jsonl").write_text('{"iteration": 0, "steps": 10, "seconds": 1.0, "episodes": 0}\n')
-    assert says in mistake(capsys, *arguments)
+    assert message in mistake(capsys, *arguments)
 
 
 def test_without_rliable_one_line_says_what_to_install(tmp_path: Path, capsys, monkeypatch) -> None:
     runs = [str(made_run(tmp_path / f"a{seed}", seed)) for seed in (0, 1)]
     monkeypatch.setitem(sys.modules, "rliable", None)
-    says = mistake(capsys, "compare", *runs, "--out", str(tmp_path / "picture.png"))
-    assert "pip install 'fragmenta[compare]'" in says
+    message = mistake(capsys, "compare", *runs, "--out", str(tmp_path / "picture.png"))
+    assert "pip install 'fragmenta[compare]'" in message
 
 
-def test_the_start_loads_no_drawing_library() -> None:
+def test_the_command_line_starts_without_a_plotting_library() -> None:
     heavy = ("matplotlib", "pandas", "rliable")
     loaded = f"import sys, fragmenta, fragmenta.cli.train; print([m for m in {heavy} if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, timeout=120, check=True)
-    assert done.stdout == "[]\n"
+    completed = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, timeout=120, check=True)
+    assert completed.stdout == "[]\n"

@@ -1,4 +1,4 @@
-"""Where time goes, as a user asks for it: `train --trace`, `trace RUN`, `graph RUN`."""
+"""Profiling from a user's perspective: `train --trace`, `trace RUN`, `graph RUN`."""
 
 import json
 import shutil
@@ -33,17 +33,15 @@ def mistake(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 
 def test_a_timeline_changes_nothing(runs: Path) -> None:
-    found = [json.loads((runs / name / "summary.json").read_text())["params_sha256"] for name in ("plain", "traced")]
-    assert found[0] == found[1]
+    hashes = [json.loads((runs / name / "summary.json").read_text())["params_sha256"] for name in ("plain", "traced")]
+    assert hashes[0] == hashes[1]
     assert not (runs / "plain" / "trace.pftrace").exists()
     timeline = read_timeline((runs / "traced" / "trace.pftrace").read_bytes())
     assert list(timeline.threads.values()) == ["actor[0]", "actor[1]", "learner"]
     assert len([s for s in timeline.slices["learner"] if s.depth == 0]) == 8, "the ten iterations but for the first two"
 
 
-def test_trace_runs_it_again_and_says_where_time_goes(
-    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_trace_reruns_and_says_where_time_goes(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = tmp_path / "run"
     shutil.copytree(runs / "plain", run)
     before = {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()}
@@ -57,7 +55,7 @@ def test_trace_runs_it_again_and_says_where_time_goes(
     assert all((run / name).read_bytes() == content for name, content in before.items()), "the run itself is as it was"
 
 
-def test_graph_of_a_run_shows_what_was_measured(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_graph_of_a_run_shows_its_measurements(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = str(runs / "traced")
     assert main(["graph", run]) == 0
     text = capsys.readouterr().out
@@ -74,7 +72,9 @@ def test_graph_of_a_run_shows_what_was_measured(runs: Path, capsys: pytest.Captu
 
 
 @pytest.mark.parametrize("command", ["trace", "graph"])
-def test_what_is_no_run_is_refused(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_directory_that_is_no_run_is_refused(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert "there is no run directory" in mistake(capsys, command, str(tmp_path / "nowhere"))
     (tmp_path / "config.json").write_text("{")
     assert "cannot read" in mistake(capsys, command, str(tmp_path))
@@ -89,8 +89,8 @@ def test_mistakes_get_one_line(runs: Path, tmp_path: Path, capsys: pytest.Captur
     assert "cannot be read: run 'fragmenta trace" in mistake(capsys, "graph", str(run))
     config = json.loads((run / "config.json").read_text())
     (run / "config.json").write_text(json.dumps({**config, "devices": ["cuda:0"]}))
-    assert "used cuda:0, but here is only cpu:0" in mistake(capsys, "trace", str(run))
+    assert "used cuda:0, but this machine has only cpu:0" in mistake(capsys, "trace", str(run))
     (run / "config.json").write_text(json.dumps({**config, "hyper_parameters": {"no_such": 1}}))
-    assert "does not take the run's hyper-parameters" in mistake(capsys, "trace", str(run))
+    assert "does not accept the run's hyper-parameters" in mistake(capsys, "trace", str(run))
     (run / "config.json").write_text(json.dumps({**config, "algorithm": "mine"}))
     assert "unknown algorithm 'mine'" in mistake(capsys, "trace", str(run))

@@ -1,4 +1,4 @@
-"""`fragmenta verify` and `fragmenta.verify`: a right plan is found equal, and a wrong one is noticed."""
+"""`fragmenta verify` and `fragmenta.verify`: a correct plan passes, and a wrong one is detected."""
 
 import dataclasses
 from collections.abc import Callable, Iterator
@@ -30,7 +30,7 @@ def test_every_synchronous_policy_is_verified(capsys: pytest.CaptureFixture[str]
         assert "x2  equal " in line
     for policy, why in (
         ("central", "policy 'central' places stages 'gradient' and 'apply'"),
-        ("single_learner_async", "depends on who is faster"),
+        ("single_learner_async", "depends on timing"),
     ):
         (line,) = [line for line in lines if line.startswith(f"{policy} ")]
         assert "refused: " in line
@@ -46,22 +46,23 @@ def other_key(leaf: Any) -> Any:
     return jax.vmap(lambda key: jax.random.fold_in(key, 1))(leaf)
 
 
-def change(leaf: str, how: Callable[[Any], Any], from_iteration: int = 1) -> Callable[..., Any]:
-    """An engine whose state comes back with one leaf changed."""
-    honest, asked = LocalEngine.state, [0]
+def change(leaf: str, transform: Callable[[Any], Any], from_iteration: int = 1) -> Callable[..., Any]:
+    """A replacement for `LocalEngine.state` that changes one leaf."""
+    honest, calls = LocalEngine.state, [0]
 
     def state(self: LocalEngine) -> list[Any]:
-        asked[0] += 1
+        calls[0] += 1
         index = self.plan.graph.state_names.index(leaf)
         return [
-            how(value) if i == index and asked[0] >= from_iteration else value for i, value in enumerate(honest(self))
+            transform(value) if i == index and calls[0] >= from_iteration else value
+            for i, value in enumerate(honest(self))
         ]
 
     return state
 
 
 @pytest.mark.parametrize(
-    ("leaf", "how", "shown"),
+    ("leaf", "transform", "message"),
     [
         ("params.weights", doubled, "differs in params.weights["),
         ("count", lambda leaf: leaf + 1, "differs in count after iteration 1: expected 1, found 2"),
@@ -71,38 +72,36 @@ def change(leaf: str, how: Callable[[Any], Any], from_iteration: int = 1) -> Cal
         ("params.bias", lambda leaf: leaf.at[0].set(jnp.inf), "differs in params.bias[0] after iteration 1: expected"),
     ],
 )
-def test_a_leaf_that_comes_back_changed_is_named(
-    leaf: str, how: Callable[[Any], Any], shown: str, monkeypatch: Any, capsys: pytest.CaptureFixture[str]
+def test_a_changed_leaf_is_named(
+    leaf: str, transform: Callable[[Any], Any], message: str, monkeypatch: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(LocalEngine, "state", change(leaf, how))
+    monkeypatch.setattr(LocalEngine, "state", change(leaf, transform))
     assert main(["verify", *ONE]) == 1
-    printed = capsys.readouterr().out
-    assert shown in printed
-    assert "0 equal, 1 differ" in printed
+    output = capsys.readouterr().out
+    assert message in output
+    assert "0 equal, 1 differ" in output
 
 
-def test_replicas_that_are_joined_in_the_wrong_order_are_noticed(
-    monkeypatch: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
-    honest = dispatch.joined
-    monkeypatch.setattr(dispatch, "joined", lambda parts, layout: honest(parts[::-1], layout))
+def test_replicas_joined_in_the_wrong_order_are_detected(monkeypatch: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    honest = dispatch.join_parts
+    monkeypatch.setattr(dispatch, "join_parts", lambda parts, layout: honest(parts[::-1], layout))
     assert main(["verify", *ONE]) == 1
     assert "differs in world." in capsys.readouterr().out
 
 
-def test_the_first_iteration_that_differs_is_said(monkeypatch: Any) -> None:
+def test_the_first_iteration_that_differs_is_reported(monkeypatch: Any) -> None:
     monkeypatch.setattr(LocalEngine, "state", change("params.bias", doubled, from_iteration=2))
-    found = fragmenta.verify(SMALL, "CartPole-v1", "single_learner_coarse", replicas=2)
-    assert not found.equal
-    assert found.largest_difference > 1
-    first = found.first_difference
+    verification = fragmenta.verify(SMALL, "CartPole-v1", "single_learner_coarse", replicas=2)
+    assert not verification.equal
+    assert verification.largest_difference > 1
+    first = verification.first_difference
     assert first is not None
     assert (first.leaf, first.iteration) == ("params.bias", 2)
     assert first.found == pytest.approx(first.expected * 2 + 1)
-    assert "magnifies" not in str(found), "it was bitwise the same before"
+    assert "magnifies" not in str(verification), "it was bitwise the same before"
 
 
-def test_a_metric_that_comes_back_changed_is_named(monkeypatch: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_changed_metric_is_named(monkeypatch: Any, capsys: pytest.CaptureFixture[str]) -> None:
     honest = LocalEngine.run
 
     def run(self: LocalEngine, iterations: int) -> Iterator[Report]:
@@ -123,7 +122,7 @@ def test_rounding_is_no_difference(monkeypatch: Any, capsys: pytest.CaptureFixtu
 
 @dataclasses.dataclass(frozen=True)
 class Coarse(Reinforce):
-    """Keeps its bias in bfloat16, and has a metric that is not a number."""
+    """Has a bfloat16 bias, and a metric that is NaN."""
 
     def init(self, env: Environment, key: jax.Array) -> State:
         state = super().init(env, key)
@@ -135,41 +134,43 @@ class Coarse(Reinforce):
 
 
 @pytest.mark.parametrize(("factor", "equal"), [(1.0, True), (1.01, True), (1.2, False)])
-def test_coarse_numbers_round_coarsely(factor: float, equal: bool, monkeypatch: Any) -> None:
+def test_low_precision_leaves_have_a_larger_tolerance(factor: float, equal: bool, monkeypatch: Any) -> None:
     def scaled(leaf: Any) -> Any:
         return leaf * jnp.asarray(factor, jnp.bfloat16)
 
     monkeypatch.setattr(LocalEngine, "state", change("params.bias", scaled))
-    found = fragmenta.verify(Coarse(num_envs=4), "CartPole-v1", "single_learner_coarse", replicas=2, iterations=1)
-    assert found.equal == equal, str(found)
+    verification = fragmenta.verify(
+        Coarse(num_envs=4), "CartPole-v1", "single_learner_coarse", replicas=2, iterations=1
+    )
+    assert verification.equal == equal, str(verification)
 
 
-def test_rounding_that_training_magnifies_is_said_to_be_that(monkeypatch: Any) -> None:
+def test_rounding_that_training_magnifies_is_reported_as_such(monkeypatch: Any) -> None:
     apart = iter((1e-6, 3e-5))
     monkeypatch.setattr(LocalEngine, "state", change("params.weights", lambda leaf: leaf * (1 + next(apart))))
-    found = fragmenta.verify(SMALL, "CartPole-v1", "single_learner_coarse", replicas=2)
-    (one,) = found.comparisons
-    assert one.difference is not None
-    assert (one.difference.leaf, one.difference.iteration) == ("params.weights", 2)
-    assert str(one).endswith(" after iteration 1, so it may be rounding that training magnifies)")
+    verification = fragmenta.verify(SMALL, "CartPole-v1", "single_learner_coarse", replicas=2)
+    (comparison,) = verification.comparisons
+    assert comparison.difference is not None
+    assert (comparison.difference.leaf, comparison.difference.iteration) == ("params.weights", 2)
+    assert str(comparison).endswith(" after iteration 1, so it may be rounding amplified by training)")
 
 
 def alone(stages: tuple[str, ...], cluster: Any) -> list[Fragment]:
     return [Fragment("all", stages, cluster.spread(1))]
 
 
-def test_policies_of_ones_own_with_two_and_four_replicas() -> None:
-    found = fragmenta.verify(SMALL, "CartPole-v1", [alone, "test_verify:alone"], iterations=1)
-    compared = [(one.policy, one.replicas) for one in found.comparisons]
+def test_user_defined_policies_with_two_and_four_replicas() -> None:
+    verification = fragmenta.verify(SMALL, "CartPole-v1", [alone, "test_verify:alone"], iterations=1)
+    compared = [(comparison.policy, comparison.replicas) for comparison in verification.comparisons]
     assert compared == [("alone", 2), ("alone", 4), ("test_verify:alone", 2), ("test_verify:alone", 4)]
-    assert found.equal
-    assert found.largest_difference == 0
-    assert found.first_difference is None
-    assert all(one.bitwise for one in found.comparisons)
+    assert verification.equal
+    assert verification.largest_difference == 0
+    assert verification.first_difference is None
+    assert all(comparison.bitwise for comparison in verification.comparisons)
 
 
 class Careless(gymnasium.Env):
-    """Draws its observations from nobody's seed."""
+    """Draws its observations from an unseeded generator."""
 
     observation_space = gymnasium.spaces.Box(-1, 1, (4,))
     action_space = gymnasium.spaces.Discrete(2)
@@ -182,14 +183,14 @@ class Careless(gymnasium.Env):
 
 
 def test_environments_on_the_host() -> None:
-    found = fragmenta.verify(SMALL, "gymnasium:CartPole-v1", "single_learner_coarse", replicas=2)
-    assert found.equal, str(found)
-    with pytest.raises(ConfigError, match="'test_verify:Careless' does not repeat itself with the same seeds"):
+    verification = fragmenta.verify(SMALL, "gymnasium:CartPole-v1", "single_learner_coarse", replicas=2)
+    assert verification.equal, str(verification)
+    with pytest.raises(ConfigError, match="'test_verify:Careless' is not deterministic for the same seeds"):
         fragmenta.verify(SMALL, "test_verify:Careless", "single_learner_coarse", replicas=2)
 
 
 @pytest.mark.parametrize(
-    ("flags", "says"),
+    ("flags", "message"),
     [
         (["--iterations", "0"], "iterations is 0: it must be at least 1"),
         (["--replicas", "0"], "replicas is 0: it must be at least 1"),
@@ -200,14 +201,14 @@ def test_environments_on_the_host() -> None:
         (["--num-envs", "0"], "num_envs is 0"),
     ],
 )
-def test_mistakes_get_one_line(flags: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistakes_get_one_line(flags: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", "small_algorithm:Reinforce", "CartPole-v1", *flags]) == 2
     output = capsys.readouterr()
     assert output.out == ""
     assert output.err.count("\n") == 1
-    assert says in output.err
+    assert message in output.err
 
 
-def test_when_nothing_can_be_placed_nothing_was_verified(capsys: pytest.CaptureFixture[str]) -> None:
+def test_if_nothing_can_be_placed_verification_fails(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", "small_algorithm:Reinforce", "CartPole-v1", "--replicas", "3"]) == 2
     assert "nothing was verified" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""What a person sees of a run, at any width."""
+"""The terminal view of a run, at any width."""
 
 import fcntl
 import io
@@ -25,7 +25,7 @@ RECORD = {
 }  # fmt: skip
 
 
-def drawn(width: int, returns: list[float | None], encoding: str = "utf-8") -> list[str]:
+def drawn_lines(width: int, returns: list[float | None], encoding: str = "utf-8") -> list[str]:
     picture = Picture()
     for i, value in enumerate(returns):
         picture.add(Progress(i + 1, 2 * len(returns), 512 * (i + 1), 152_300.0, value, RECORD))
@@ -36,8 +36,8 @@ def drawn(width: int, returns: list[float | None], encoding: str = "utf-8") -> l
 
 
 @pytest.mark.parametrize("width", [80, 140])
-def test_the_picture_fits_and_says_it_all(width: int) -> None:
-    lines = drawn(width, [float(i) for i in range(2_000)])
+def test_the_view_fits_and_is_complete(width: int) -> None:
+    lines = drawn_lines(width, [float(i) for i in range(2_000)])
     assert max(map(len, lines)) <= width
     assert len(lines) <= 8
     text = "\n".join(lines)
@@ -55,14 +55,14 @@ def test_the_picture_fits_and_says_it_all(width: int) -> None:
     assert len(sparks[0]) > width / 2
 
 
-def test_a_terminal_without_such_characters() -> None:
-    text = "\n".join(drawn(80, [1.0, 2.0], encoding="ascii"))
+def test_a_terminal_without_unicode() -> None:
+    text = "\n".join(drawn_lines(80, [1.0, 2.0], encoding="ascii"))
     assert text.isascii()
     assert re.search(r"actor +#+ +62%", text)
 
 
 def test_before_the_first_episode_ends() -> None:
-    assert any(line.startswith("return   -") for line in drawn(80, [None, None]))
+    assert any(line.startswith("return   -") for line in drawn_lines(80, [None, None]))
 
 
 def test_a_long_run_is_a_short_curve() -> None:
@@ -82,18 +82,18 @@ def test_a_run_in_a_terminal(tmp_path: Path) -> None:
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 80, 0, 0))
     child = subprocess.Popen(command, stdout=terminal, stderr=terminal, env=os.environ | {"TERM": "xterm"})
     os.close(terminal)
-    seen = b""
+    output = b""
     try:
         while part := os.read(screen, 65_536):
-            seen += part
-    except OSError:  # Linux says so when the other side has closed
+            output += part
+    except OSError:  # how Linux reports that the other side has closed
         pass
     finally:
         os.close(screen)
     assert child.wait(100) == 0
-    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen.decode())
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", output.decode())
     assert "compiled in" in text
     assert "100%" in text
-    assert seen.count(b"\x1b[?25l") == seen.count(b"\x1b[?25h"), "the cursor is shown again"
+    assert output.count(b"\x1b[?25l") == output.count(b"\x1b[?25h"), "the cursor is shown again"
     for command in ("eval  ", "play  ", "report", "resume"):
         assert f"fragmenta {command} {tmp_path / 'run'}" in text

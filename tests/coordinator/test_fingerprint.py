@@ -1,4 +1,4 @@
-"""Fingerprints differ where what is computed does, and nowhere else."""
+"""Fingerprints differ if and only if the computation differs."""
 
 import dataclasses
 import os
@@ -22,7 +22,7 @@ def alone(stages: tuple[str, ...], cluster: Cluster) -> list[Fragment]:
     return [Fragment("all", stages, ("cpu:0",))]
 
 
-def of(algorithm: Algorithm) -> str:
+def fingerprint_of(algorithm: Algorithm) -> str:
     env = make("CartPole-v1")
     plan = project(trace(algorithm, env), alone, Cluster(("cpu:0",)))
     return fingerprint(plan, algorithm, env)
@@ -30,7 +30,7 @@ def of(algorithm: Algorithm) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Computes(Algorithm):
-    """Learns by whatever function it is given."""
+    """Learns by a given function."""
 
     learn_by: Callable[[jax.Array], jax.Array] = jnp.sin
 
@@ -64,29 +64,30 @@ PAIRS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("which", PAIRS)
-def test_what_is_computed_tells_them_apart(which: str) -> None:
-    first, second = (of(Computes(num_envs=4, learn_by=function)) for function in PAIRS[which])
+@pytest.mark.parametrize("pair", PAIRS)
+def test_different_computations_have_different_fingerprints(pair: str) -> None:
+    first, second = (fingerprint_of(Computes(num_envs=4, learn_by=function)) for function in PAIRS[pair])
     assert first != second
-    assert first == of(Computes(num_envs=4, learn_by=PAIRS[which][0]))
+    assert first == fingerprint_of(Computes(num_envs=4, learn_by=PAIRS[pair][0]))
 
 
-def test_all_processes_find_the_same() -> None:
+def test_all_processes_compute_the_same_fingerprint() -> None:
     script = (
-        "from test_fingerprint import *; print(of(PPO()), of(Computes(num_envs=4, learn_by=PAIRS['on the host'][0])))"
+        "from test_fingerprint import *\n"
+        "print(fingerprint_of(PPO()), fingerprint_of(Computes(num_envs=4, learn_by=PAIRS['on the host'][0])))"
     )
     path = os.pathsep.join([os.path.dirname(__file__), *sys.path])
-    found = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", script],
         stdout=subprocess.PIPE,
         text=True,
         check=True,
         env={**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "12345"},
     )
-    here = of(PPO()), of(Computes(num_envs=4, learn_by=PAIRS["on the host"][0]))
-    assert found.stdout.split() == list(here)
+    here = fingerprint_of(PPO()), fingerprint_of(Computes(num_envs=4, learn_by=PAIRS["on the host"][0]))
+    assert completed.stdout.split() == list(here)
 
 
-def test_a_process_that_loads_another_version_of_the_algorithm_is_noticed() -> None:
-    with pytest.raises(ConfigError, match=r"^all on .* makes something else of the same algorithm: its code or its"):
+def test_a_process_that_loads_another_version_of_the_algorithm_is_detected() -> None:
+    with pytest.raises(ConfigError, match=r"^all on .* builds a different plan: its code or its"):
         fragmenta.train(TwoVersions(num_envs=4), "CartPole-v1", alone, "processes", total_steps=8)

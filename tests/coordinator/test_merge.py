@@ -1,4 +1,4 @@
-"""What shares a device becomes one: replicas of a fragment, and fragments."""
+"""Replicas and fragments that share a device are merged."""
 
 import pytest
 
@@ -16,9 +16,9 @@ def test_three_fragments_become_one_in_the_order_of_the_policy() -> None:
     assert only == Fragment("a+b+c", ("a stage", "b stage", "c stage"), ("cpu:0",))
 
 
-def test_fragments_on_other_devices_stay() -> None:
-    apart = [Fragment("actor", ("act",), ("cpu:0",)), Fragment("learner", ("learn",), ("cpu:1",))]
-    assert merge(apart) == apart
+def test_fragments_on_different_devices_stay_separate() -> None:
+    fragments = [Fragment("actor", ("act",), ("cpu:0",)), Fragment("learner", ("learn",), ("cpu:1",))]
+    assert merge(fragments) == fragments
     assert merge([]) == []
 
 
@@ -27,18 +27,18 @@ def test_replicas_on_one_device_become_one() -> None:
     assert only == Fragment("actor", ("act",), ("cpu:0",), 1, "envs")
 
 
-def test_replicas_become_as_many_as_there_are_devices() -> None:
+def test_replicas_are_merged_to_one_per_device() -> None:
     devices = ("cpu:1", "cpu:0", "cpu:1", "cpu:0")
     (only,) = merge([Fragment("actor", ("act",), devices, 4, "envs")])
     assert only == Fragment("actor", ("act",), ("cpu:1", "cpu:0"), 2, "envs")
 
 
-def test_replicas_stay_where_a_device_has_more_of_them() -> None:
+def test_replicas_stay_separate_if_they_are_unevenly_distributed() -> None:
     uneven = Fragment("actor", ("act",), ("cpu:0", "cpu:0", "cpu:1"), 3, "envs")
     assert merge([uneven]) == [uneven]
 
 
-def test_replicas_that_became_one_join_what_is_on_their_device() -> None:
+def test_merged_replicas_merge_with_fragments_on_their_device() -> None:
     actors = Fragment("actor", ("act",), ("cpu:0", "cpu:0"), 2, "envs")
     (only,) = merge([actors, Fragment("learner", ("learn",), ("cpu:0",))])
     assert only == Fragment("actor+learner", ("act", "learn"), ("cpu:0",), 1, "envs")
@@ -47,35 +47,35 @@ def test_replicas_that_became_one_join_what_is_on_their_device() -> None:
 
 
 def test_replicated_fragments_on_the_same_devices_become_one() -> None:
-    both = ("cpu:0", "cpu:1")
-    (only,) = merge([Fragment("a", ("act",), both, 2, "envs"), Fragment("b", ("learn",), both, 2, "envs")])
-    assert only == Fragment("a+b", ("act", "learn"), both, 2, "envs")
+    devices = ("cpu:0", "cpu:1")
+    (only,) = merge([Fragment("a", ("act",), devices, 2, "envs"), Fragment("b", ("learn",), devices, 2, "envs")])
+    assert only == Fragment("a+b", ("act", "learn"), devices, 2, "envs")
 
 
 def test_replicas_along_different_axes_stay_apart() -> None:
-    both = ("cpu:0", "cpu:1")
-    apart = [Fragment("worlds", ("step",), both, 2, "envs"), Fragment("agents", ("act",), both, 2, "agents")]
-    assert merge(apart) == apart
+    devices = ("cpu:0", "cpu:1")
+    fragments = [Fragment("worlds", ("step",), devices, 2, "envs"), Fragment("agents", ("act",), devices, 2, "agents")]
+    assert merge(fragments) == fragments
 
 
-def test_the_same_devices_in_another_order_are_other_devices() -> None:
-    apart = [
+def test_fragments_on_the_same_devices_in_another_order_stay_separate() -> None:
+    fragments = [
         Fragment("a", ("act",), ("cpu:0", "cpu:1"), 2, "envs"),
         Fragment("b", ("learn",), ("cpu:1", "cpu:0"), 2, "envs"),
     ]
-    assert merge(apart) == apart
+    assert merge(fragments) == fragments
 
 
 @pytest.mark.parametrize("delivery", [Delivery("actor", "any"), Delivery("actor", "latest"), Delivery("actor", lag=1)])
-def test_fragments_that_do_not_wait_for_each_other_stay_as_they_are(delivery: Delivery) -> None:
-    apart = [
+def test_fragments_that_do_not_wait_for_each_other_stay_separate(delivery: Delivery) -> None:
+    fragments = [
         Fragment("actor", ("act",), ("cpu:0", "cpu:0"), 2, "envs"),
         Fragment("learner", ("learn",), ("cpu:0",), delivery=(delivery,)),
     ]
-    assert merge(apart) == apart
+    assert merge(fragments) == fragments
 
 
-def test_a_third_does_not_join_fragments_that_drift() -> None:
+def test_a_third_fragment_does_not_merge_free_running_ones() -> None:
     drifting = [
         Fragment("actor", ("act",), ("cpu:0",)),
         Fragment("learner", ("learn",), ("cpu:0",), delivery=(Delivery("actor", "latest"),)),
@@ -85,7 +85,7 @@ def test_a_third_does_not_join_fragments_that_drift() -> None:
     assert merged == [*drifting, Fragment("third+fourth", ("sum", "note"), ("cpu:0",))]
 
 
-def test_a_delivery_that_waits_is_no_reason_to_stay_apart() -> None:
+def test_fragments_with_a_synchronous_delivery_are_merged() -> None:
     waits = Fragment("learner", ("learn",), ("cpu:0",), delivery=(Delivery("actor"),))
     (only,) = merge([Fragment("actor", ("act",), ("cpu:0",)), waits])
     assert only.stages == ("act", "learn")

@@ -1,4 +1,4 @@
-"""What a policy may not do, and the line that says so."""
+"""Invalid placements, and the error messages for them."""
 
 import dataclasses
 from typing import Any
@@ -67,12 +67,12 @@ def test_replicas_devices_and_names() -> None:
     unheard = Fragment("all", everything, ("cpu:0",), delivery=(Delivery("learner", "latest"),))
     assert "unknown fragment 'learner'" in refused([unheard])
     same = [Fragment("a", ("act", "step"), ("cpu:0",)), Fragment("a", ("learn",), ("cpu:0",))]
-    assert "different names" in refused(same)
+    assert "fragment names must be unique" in refused(same)
 
 
 @dataclasses.dataclass(frozen=True)
 class Plain(Algorithm):
-    """Its actor sends a mean over all environments, and may draw noise from one key for all."""
+    """The actor sends a mean over all environments, and may draw noise from one shared key."""
 
     noise: bool = False
 
@@ -104,7 +104,7 @@ def replicated_actor(stages: tuple[str, ...], cluster: Cluster) -> list[Fragment
     return [actor, Fragment("learner", ("learn",), ("cpu:0",))]
 
 
-def test_a_mean_leaves_replicas_as_summands() -> None:
+def test_a_mean_leaves_replicas_as_partial_sums() -> None:
     algorithm, env = Plain(num_envs=8), make("CartPole-v1")
     plan = planned(algorithm, env, replicated_actor, cpu_cluster(2, 2), merge=False)
     assert "send average f32[] -> learner  [Reduce, 8 B]" in str(plan)
@@ -112,7 +112,7 @@ def test_a_mean_leaves_replicas_as_summands() -> None:
     assert_same(plain(algorithm, env, 2)[0], run_plan(plan, algorithm, env, 2)[0], 1e-6)
 
 
-def test_each_replica_takes_its_part_of_what_is_drawn_from_a_shared_key() -> None:
+def test_each_replica_takes_its_part_of_noise_from_a_shared_key() -> None:
     algorithm, env = Plain(num_envs=8, noise=True), make("CartPole-v1")
     plan = planned(algorithm, env, replicated_actor, cpu_cluster(2, 2), merge=False)
     assert not plan["actor"].exchanges()
@@ -149,7 +149,7 @@ def test_stages_inside_while_and_cond_work_where_they_stay_together() -> None:
 
 
 def test_stages_inside_while_are_refused_where_a_policy_parts_them() -> None:
-    with pytest.raises(ConfigError, match="inside one while, which cannot be cut"):
+    with pytest.raises(ConfigError, match="inside one while, which cannot be split across fragments"):
         project(trace(Branching(num_envs=8), "CartPole-v1"), "single_learner_fine", ONE, merge=False)
 
 

@@ -1,4 +1,4 @@
-"""Whose a value is: small algorithms whose state has known owners."""
+"""Ownership of values: small algorithms whose state has known owners."""
 
 import dataclasses
 from typing import Any
@@ -18,7 +18,7 @@ BOTH = Fragment("both", ("warm", "cool"), ("cpu:0",))
 
 @dataclasses.dataclass(frozen=True)
 class Recipe(Algorithm):
-    """State `a`, `b`, `c`; subclasses say how the next ones are made by the stages `warm` and `cool`."""
+    """State `a`, `b`, `c`; subclasses compute the next values with the stages `warm` and `cool`."""
 
     num_envs: int = 4
 
@@ -70,12 +70,12 @@ def test_state_belongs_to_the_fragment_whose_stage_writes_it() -> None:
 
 def test_values_are_made_of_the_stages_behind_them() -> None:
     placement = placed(Apart(), RED, BLUE)
-    found, graph = own(placement).fragments, placement.graph
+    fragments, graph = own(placement).fragments, placement.graph
     after = dict(zip(graph.state_names, graph.state_outputs, strict=True))
-    assert found[after["a"].id] == {"red"}
-    assert found[after["b"].id] == {"blue"}
-    assert found[after["c"].id] == frozenset()
-    assert found[graph.metrics[0].id] == {"red", "blue"}
+    assert fragments[after["a"].id] == {"red"}
+    assert fragments[after["b"].id] == {"blue"}
+    assert fragments[after["c"].id] == frozenset()
+    assert fragments[graph.metrics[0].id] == {"red", "blue"}
 
 
 class Crossed(Recipe):
@@ -83,7 +83,7 @@ class Crossed(Recipe):
         return {"a": self.cool(a), "b": self.warm(self.cool(b)), "c": self.warm(a) * 2 + 1}
 
 
-def test_a_stage_hides_what_it_read() -> None:
+def test_a_stage_hides_the_source_of_its_inputs() -> None:
     assert owners(placed(Crossed(), RED, BLUE)) == {"a": "blue", "b": "red", "c": "red"}
 
 
@@ -97,18 +97,18 @@ class Rotated(Recipe):
         return {"a": self.warm(a), "b": a + 1, "c": b + 1}
 
 
-def test_glue_passes_on_what_state_is_made_of() -> None:
-    """`b` is glue of `a`, `c` glue of `b`: both are made of the stage that writes `a`."""
+def test_glue_passes_on_the_source_of_state() -> None:
+    """`b` is glue of `a`, and `c` is glue of `b`: both come from the stage that writes `a`."""
     assert owners(placed(Rotated(), RED, Fragment("idle", (), ("cpu:1",)))) == dict.fromkeys("abc", "red")
 
 
-def test_of_two_writers_one_without_replicas_keeps_it() -> None:
+def test_of_two_writers_the_one_without_replicas_owns_the_value() -> None:
     many = dataclasses.replace(RED, devices=("cpu:0", "cpu:1"), replicas=2, axis="envs")
     assert owners(placed(Chained(), RED, BLUE)) == {"a": "red", "b": "red", "c": "red"}
     assert owners(placed(Chained(), many, BLUE)) == {"a": "red", "b": "red", "c": "blue"}
 
 
-def test_prefer_takes_one_without_replicas_and_then_the_first() -> None:
+def test_prefer_takes_a_fragment_without_replicas_and_otherwise_the_first() -> None:
     many = dataclasses.replace(RED, devices=("cpu:0", "cpu:1"), replicas=2, axis="envs")
     graph = trace(Apart(), "ProbeConstant")
     assert prefer(Placement(graph, (many, BLUE)), frozenset({"red", "blue"})) == "blue"
@@ -127,7 +127,7 @@ def test_state_that_only_changes_places_has_no_owner() -> None:
 
 
 class Looped(Recipe):
-    """Carries: one that `warm` writes, one that `cool` writes from it, a counter of glue."""
+    """Carries: one written by `warm`, one written by `cool` from it, and a counter in glue."""
 
     def next(self, a, b, c):
         def body(carry, time):
@@ -141,8 +141,8 @@ class Looped(Recipe):
 
 def test_carries_belong_to_the_stages_within_the_loop() -> None:
     loop, ownership = only_loop(placed(Looped(), RED, BLUE))
-    found = [ownership.owner[carry.id] for carry in loop.carry_params]
-    assert sorted(found, key=str) == sorted(["red", "blue", None], key=str)
+    owners_of_carries = [ownership.owner[carry.id] for carry in loop.carry_params]
+    assert sorted(owners_of_carries, key=str) == sorted(["red", "blue", None], key=str)
     finals = {
         ownership.owner[p.id]: ownership.fragments[f.id] for p, f in zip(loop.carry_params, loop.finals, strict=True)
     }
@@ -151,23 +151,23 @@ def test_carries_belong_to_the_stages_within_the_loop() -> None:
     assert stacked == {frozenset({"red"}), frozenset(), frozenset({"red", "blue"})}
 
 
-def test_state_after_a_loop_is_made_of_what_the_loop_stacked() -> None:
+def test_state_after_a_loop_has_the_source_of_the_stacked_outputs() -> None:
     assert owners(placed(Looped(), RED, BLUE)) == {"a": "red", "b": "red", "c": None}
 
 
 class GlueCarry(Recipe):
-    """A carry of glue alone that starts from what a stage made before the loop."""
+    """A carry changed by glue only, which starts from the output of a stage before the loop."""
 
     def next(self, a, b, c):
         def body(carry, time):
-            kept, written = carry
-            return (kept * 0.5, self.cool(written)), None
+            scaled, written = carry
+            return (scaled * 0.5, self.cool(written)), None
 
-        (kept, written), _ = jax.lax.scan(body, (self.warm(a), b), jnp.arange(2.0))
-        return {"a": kept, "b": written, "c": c}
+        (scaled, written), _ = jax.lax.scan(body, (self.warm(a), b), jnp.arange(2.0))
+        return {"a": scaled, "b": written, "c": c}
 
 
-def test_a_carry_of_glue_stands_for_what_it_started_from() -> None:
+def test_a_glue_carry_has_the_source_of_its_start_value() -> None:
     placement = placed(GlueCarry(), RED, BLUE)
     loop, ownership = only_loop(placement)
     carried = {
@@ -178,7 +178,7 @@ def test_a_carry_of_glue_stands_for_what_it_started_from() -> None:
 
 
 class CarriesInTurn(Recipe):
-    """Carries that glue hands round: after some rounds each is made of the stage that writes one of them."""
+    """Carries that glue rotates: after a few rounds each comes from the stage that writes one of them."""
 
     def next(self, a, b, c):
         def body(carry, time):
@@ -189,7 +189,7 @@ class CarriesInTurn(Recipe):
         return {"a": first, "b": second + jnp.sum(thirds, 0), "c": third + self.cool(third) * 0}
 
 
-def test_carries_that_are_handed_round_are_of_the_stage_behind_them() -> None:
+def test_rotated_carries_have_the_stage_behind_them_as_source() -> None:
     loop, ownership = only_loop(placed(CarriesInTurn(), RED, BLUE))
     assert [ownership.owner[carry.id] for carry in loop.carry_params] == ["red", "red", "red"]
     assert [ownership.fragments[value.id] for value in (*loop.finals, *loop.stacked)] == [{"red"}] * 4

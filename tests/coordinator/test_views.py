@@ -1,4 +1,4 @@
-"""What a fragment's replicas hold, do and exchange; what is left to others; what is refused."""
+"""What the replicas of a fragment hold, compute and exchange, and what is refused."""
 
 import dataclasses
 from typing import Any
@@ -18,7 +18,7 @@ CARTPOLE = make("CartPole-v1")
 
 @dataclasses.dataclass(frozen=True)
 class Loop(Algorithm):
-    """Acts by one key for all, learns from all rewards; `kind` says what else it does."""
+    """Acts with one shared key and learns from all observations; `kind` adds a special case."""
 
     num_envs: int = 8
     kind: str = ""
@@ -54,50 +54,50 @@ class Loop(Algorithm):
         return {"world": world, "weights": weights, "key": key, "rest": rest}, metrics
 
 
-def equal(algorithm: Algorithm, policy: Any, replicas: int, env: Any = CARTPOLE) -> Any:
-    """The plan, after a run under it has come out as the plain program does."""
+def assert_equals_plain(algorithm: Algorithm, policy: Any, replicas: int, env: Any = CARTPOLE) -> Any:
+    """The plan, after asserting that a run under it equals the plain program."""
     plan = planned(algorithm, env, policy, cpu_cluster(8, replicas), merge=False)
-    expected, found = plain(algorithm, env, 3), run_plan(plan, algorithm, env, 3)
-    assert_same(expected[0], found[0], 1e-5)
-    assert_same(expected[1], found[1], 1e-5)
+    expected, actual = plain(algorithm, env, 3), run_plan(plan, algorithm, env, 3)
+    assert_same(expected[0], actual[0], 1e-5)
+    assert_same(expected[1], actual[1], 1e-5)
     return plan
 
 
 @pytest.mark.parametrize("kind", ["flag", "rbg", "number"])
 @pytest.mark.parametrize("policy", ["fused", "single_learner_coarse"])
-def test_what_other_programs_have_been_found_wrong_with(kind: str, policy: str) -> None:
-    equal(Loop(kind=kind), policy, 2)
+def test_past_defects(kind: str, policy: str) -> None:
+    assert_equals_plain(Loop(kind=kind), policy, 2)
 
 
 def test_layouts_of_a_replica() -> None:
     plan = project(trace(Loop(), CARTPOLE), "single_learner_coarse", cpu_cluster(3, 2), merge=False)
     actor, graph = plan["actor"], plan.graph
-    held = {name: actor.layout(v) for name, v in zip(graph.state_names, graph.state_inputs, strict=True)}
-    assert held["world.observation"] == Split(0)
-    assert held["weights"] == held["key"] == WHOLE
-    sums = {i.name: i.held for i in plan.interfaces if i.producer == "actor"}
+    layouts = {name: actor.layout(v) for name, v in zip(graph.state_names, graph.state_inputs, strict=True)}
+    assert layouts["world.observation"] == Split(0)
+    assert layouts["weights"] == layouts["key"] == WHOLE
+    sums = {i.name: i.producer_layout for i in plan.interfaces if i.producer == "actor"}
     assert sums["ended"] == PARTIAL, "a count of all is the sum of the replicas' counts"
     assert not actor.together, "the deviation is left to the learner, which has every observation"
     assert plan["learner"].layouts == {}
 
 
-def test_noise_of_one_key_is_drawn_by_all_and_each_takes_its_part() -> None:
-    plan = equal(Loop(), "fused", 4)
+def test_noise_from_one_key_is_drawn_by_all_replicas_and_each_takes_its_part() -> None:
+    plan = assert_equals_plain(Loop(), "fused", 4)
     program = plan["all"]
     assert not [e for e in program.exchanges() if e.kind == "gather"]
     (act,) = [run.node for run, _ in program.runs() if getattr(run.node, "stage", "") == "act"]
-    assert act.share.numbered, "which part it takes depends on the number of the replica"
+    assert act.share.uses_index, "which part it takes depends on the index of the replica"
 
 
 @dataclasses.dataclass(frozen=True)
 class Population(Loop):
-    """Members that do not know each other, on an axis of their own."""
+    """Independent members, on an axis of the algorithm."""
 
     members: int = 4
 
     def axes(self, env: Environment) -> tuple[Axis, ...]:
-        own = Axis("population", "members", self.members, lambda n: (dataclasses.replace(self, members=n), env))
-        return (*super().axes(env), own)
+        population = Axis("population", "members", self.members, lambda n: (dataclasses.replace(self, members=n), env))
+        return (*super().axes(env), population)
 
     def init(self, env: Environment, key: jax.Array) -> dict[str, Any]:
         state = super().init(env, key)
@@ -113,12 +113,12 @@ class Population(Loop):
         return weights * 0.9 + pull, rest, weights.max()
 
 
-def test_an_axis_of_an_algorithm_needs_nothing_in_the_compiler() -> None:
+def test_an_axis_of_an_algorithm_needs_no_support_in_the_compiler() -> None:
     def policy(stages: tuple[str, ...], cluster: Cluster) -> list[Fragment]:
         learner = Fragment("learner", ("learn",), ("cpu:1", "cpu:2"), replicas=2, axis="population")
         return [Fragment("actor", ("act", "step"), ("cpu:0",)), learner]
 
-    plan = equal(Population(), policy, 1)
+    plan = assert_equals_plain(Population(), policy, 1)
     weights = plan.graph.state_names.index("weights")
     assert plan["learner"].layout(plan.graph.state_inputs[weights]) == Split(0)
 
@@ -137,17 +137,17 @@ class Centred(Loop):
 
 @pytest.mark.parametrize("policy", ["single_learner_coarse", "multi_learner"])
 def test_a_host_stage_that_mixes_environments_gets_them_all(policy: str) -> None:
-    equal(Centred(), policy, 2)
+    assert_equals_plain(Centred(), policy, 2)
 
 
-def test_free_actors_may_not_share_a_key() -> None:
+def test_free_running_actors_may_not_share_a_key() -> None:
     with pytest.raises(ConfigError, match=r"'key' is one random key for all environments.*keys_by_index"):
         project(trace(Loop(), CARTPOLE), "single_learner_async", cpu_cluster(3, 2), merge=False)
 
 
 @dataclasses.dataclass(frozen=True)
 class Renamed(Algorithm):
-    """Its stages have names of their own."""
+    """Its stages have unusual names."""
 
     num_envs: int = 8
     learns: bool = True
@@ -176,24 +176,24 @@ class Renamed(Algorithm):
         return {"world": world, "weights": weights}, {}
 
 
-def test_policies_take_the_loop_that_steps_or_say_what_they_want() -> None:
-    plan = equal(Renamed(), "single_learner_coarse", 2)
+def test_policies_use_the_loop_that_steps_or_say_what_they_need() -> None:
+    plan = assert_equals_plain(Renamed(), "single_learner_coarse", 2)
     assert [p.fragment.stages for p in plan.programs] == [("choose", "step"), ("improve",)]
     with pytest.raises(ConfigError, match="places stages 'gradient' and 'apply', but this algorithm has choose, step"):
         project(trace(Renamed(), CARTPOLE), "central", cpu_cluster(3, 2))
-    with pytest.raises(ConfigError, match="puts a stage 'act' next to 'step'"):
+    with pytest.raises(ConfigError, match="places stage 'act' with 'step', but"):
         project(trace(Renamed(learns=False), CARTPOLE), "single_learner_async", cpu_cluster(3, 2))
 
 
 @dataclasses.dataclass(frozen=True)
 class Grows(Renamed):
-    """Returns a leaf of another shape."""
+    """Returns a leaf with a different shape."""
 
     def iterate(self, env: Environment, state: dict[str, Any]) -> tuple[dict[str, Any], dict[str, jax.Array]]:
         return state | {"weights": jnp.ones((5,))}, {}
 
 
 def test_a_state_that_changes_its_shape_is_named() -> None:
-    wrong = r"Grows.iterate takes 'weights' as float32\[4\] and returns it as float32\[5\]"
-    with pytest.raises(ConfigError, match=wrong):
+    message = r"Grows.iterate takes 'weights' as float32\[4\] and returns it as float32\[5\]"
+    with pytest.raises(ConfigError, match=message):
         trace(Grows(), CARTPOLE)

@@ -1,8 +1,8 @@
-"""Three Ray nodes on this machine, of which two die one after the other: run as a process of its own."""
+"""Three Ray nodes on this machine, two of which die one after the other; run as a separate process."""
 
 from ray.cluster_utils import Cluster
 from ray_nodes import QUICK, STORE
-from test_launchers import JOB, SERVE, TOKEN, Coordinator, eventually, gone
+from test_launchers import JOB, SERVE, TOKEN, Coordinator, eventually, has_ended
 
 from fragmenta.engines.ray import RayLauncher
 from fragmenta.engines.ray_access import slots
@@ -11,18 +11,18 @@ from fragmenta.engines.ray_access import slots
 def main() -> None:
     head = {"num_cpus": 2, "include_dashboard": False, "object_store_memory": STORE, "_system_config": QUICK}
     cluster = Cluster(initialize_head=True, head_node_args=head)
-    others = {node.node_id: node for node in [cluster.add_node(num_cpus=1, object_store_memory=STORE) for _ in "ab"]}
+    workers = {node.node_id: node for node in [cluster.add_node(num_cpus=1, object_store_memory=STORE) for _ in "ab"]}
     assert sorted(slot.cpus for slot in slots(cluster.address)) == [1, 1, 2]
     launcher = RayLauncher([{"CPU": 1}] * 3, cluster.address, "SPREAD", serve=SERVE, placing_seconds=10)
     coordinator = Coordinator(launcher)
     coordinator.start(0, 1, 2)
     places = {index: launcher.place(index) for index in range(3)}
     assert len({place.node for place in places.values()}) == 3
-    first, second = (index for index, place in places.items() if place.node in others)
-    lose(coordinator, first, others[places[first].node])
+    first, second = (index for index, place in places.items() if place.node in workers)
+    lose(coordinator, first, workers[places[first].node])
     coordinator.start(first)
     assert launcher.place(first).node != places[first].node
-    lose(coordinator, second, others[places[second].node])
+    lose(coordinator, second, workers[places[second].node])
     launcher.start(second, JOB, coordinator.server.getsockname(), TOKEN)
     assert coordinator.end(second) == "could not be placed within 10 s: the cluster has no room for {'CPU': 1}"
     coordinator.close()
@@ -33,9 +33,9 @@ def main() -> None:
 def lose(coordinator: Coordinator, index: int, node) -> None:
     raylet = node.all_processes["raylet"][0].process
     raylet.kill()
-    raylet.wait()  # a process that nobody waited for looks alive to those that it started
-    assert "node is gone" in coordinator.end(index)
-    eventually(lambda: gone(coordinator.pids[index]))
+    raylet.wait()  # a zombie looks alive to its children
+    assert "lost with its node" in coordinator.end(index)
+    eventually(lambda: has_ended(coordinator.pids[index]))
 
 
 if __name__ == "__main__":

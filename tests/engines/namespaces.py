@@ -1,4 +1,4 @@
-"""Machines of a pretended network: namespaces with an address each, joined by a bridge, whose links can be cut."""
+"""A simulated network of machines: network namespaces with an address each, joined by a bridge; links can be cut."""
 
 import contextlib
 import os
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Network:
-    """So many namespaces. A context manager: leaving it ends what runs in them. Only root can make them."""
+    """A context manager for `count` namespaces; leaving it ends all processes in them. Needs root."""
 
     def __init__(self, count: int) -> None:
         self._mark = f"fr{os.getpid() % 1_000_000}"
@@ -31,26 +31,26 @@ class Network:
         return f"{self._mark}n{i}"
 
     def inside(self, i: int) -> list[str]:
-        """What to put before a command that is to run in namespace `i`, under a host name of its own."""
-        named = f'hostname machine-{i} && exec "$@"'
-        return ["ip", "netns", "exec", self.space(i), "unshare", "--uts", "sh", "-c", named, "sh"]
+        """The command prefix that runs a command in namespace `i`, under its own host name."""
+        script = f'hostname machine-{i} && exec "$@"'
+        return ["ip", "netns", "exec", self.space(i), "unshare", "--uts", "sh", "-c", script, "sh"]
 
     def cut(self, i: int) -> None:
-        """Cut the link of namespace `i` to all others."""
+        """Cut the link between namespace `i` and all others."""
         _ip("link", "set", self._outside(i), "down")
 
     def mend(self, i: int) -> None:
-        """Join it again."""
+        """Restore the link of namespace `i`."""
         _ip("link", "set", self._outside(i), "up")
 
     def close(self) -> None:
-        """End all processes in the namespaces, and remove them."""
+        """End all processes in the namespaces, and remove the namespaces."""
         for i in range(self._count):
-            found = subprocess.run(["ip", "netns", "pids", self.space(i)], capture_output=True, text=True).stdout
-            for pid in found.split():
+            pids = subprocess.run(["ip", "netns", "pids", self.space(i)], capture_output=True, text=True).stdout
+            for pid in pids.split():
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(int(pid), signal.SIGKILL)
-            # A namespace outlives its name while a connection in it still tries to reach the other side.
+            # A namespace outlives its name while a connection in it is still trying to reach the other side.
             subprocess.run(["ip", "link", "del", self._outside(i)], capture_output=True)
             subprocess.run(["ip", "netns", "del", self.space(i)], capture_output=True)
         subprocess.run(["ip", "link", "del", f"{self._mark}br"], capture_output=True)

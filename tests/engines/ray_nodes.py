@@ -1,6 +1,6 @@
-"""Ray nodes on this machine, with a token and on loopback, that notice a dead node in two seconds; for tests.
+"""Ray nodes on this machine for tests, with a token and on loopback, that detect a dead node within two seconds.
 
-They are held by a process of their own (this file, run), because a process in which JAX runs must not fork.
+A separate process (this file as a script) holds them, because a process that runs JAX must not fork.
 """
 
 import os
@@ -16,14 +16,14 @@ QUICK = {
     "health_check_timeout_ms": 1000,
     "health_check_failure_threshold": 3,
 }
-"""How Ray notices a dead node in two seconds instead of fifteen."""
+"""Makes Ray detect a dead node in two seconds instead of fifteen."""
 
 
 class Nodes:
-    """A head, which the processes of this machine connect to, and others that may be lost."""
+    """A head node, which the processes of this machine connect to, and other nodes that may be lost."""
 
     def __init__(self, count: int = 3, cpus: int = 4) -> None:
-        # Ray reads these as it is imported; the same as for a Ray of our own, which other tests start.
+        # Ray reads these on import; they are the same as for the Ray that other tests start.
         os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
         os.environ["RAY_AUTH_MODE"] = "token"
         os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
@@ -41,12 +41,12 @@ class Nodes:
         self._order(f"lose {node}")
 
     def close(self) -> None:
-        """End them all."""
+        """End all nodes."""
         self._holder.communicate()
 
-    def _order(self, what: str) -> None:
+    def _order(self, order: str) -> None:
         assert self._holder.stdin
-        self._holder.stdin.write(what + "\n")
+        self._holder.stdin.write(order + "\n")
         self._holder.stdin.flush()
         self._answer()
 
@@ -59,28 +59,28 @@ class Nodes:
 
 
 def hold(count: int, cpus: int) -> None:
-    """Start nodes, and obey until the orders end."""
+    """Start the nodes, and carry out orders from stdin until it ends."""
     from ray.cluster_utils import Cluster
 
     head = {"num_cpus": cpus, "include_dashboard": False, "object_store_memory": STORE, "_system_config": QUICK}
     cluster = Cluster(initialize_head=True, head_node_args=head)
-    others: dict[str, Any] = {}
+    nodes: dict[str, Any] = {}
 
     def add() -> None:
         node = cluster.add_node(num_cpus=cpus, object_store_memory=STORE)
-        others[node.node_id] = node
+        nodes[node.node_id] = node
 
     for _ in range(count - 1):
         add()
     print("nodes:", cluster.address, cluster.head_node.node_id, flush=True)
     for order in sys.stdin:
-        what, *which = order.split()
-        if what == "add":
+        verb, *operands = order.split()
+        if verb == "add":
             add()
         else:
-            raylet = others.pop(which[0]).all_processes["raylet"][0].process
+            raylet = nodes.pop(operands[0]).all_processes["raylet"][0].process
             raylet.kill()
-            raylet.wait()  # a process that nobody waited for looks alive to those that it started
+            raylet.wait()  # a zombie looks alive to its children
         print("nodes: done", flush=True)
     cluster.shutdown()
 

@@ -1,4 +1,4 @@
-"""What the processes of the launcher tests do: connect back with the token, then obey."""
+"""The processes of the launcher tests: connect back with the token, then carry out orders."""
 
 import os
 import socket

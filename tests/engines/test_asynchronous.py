@@ -1,4 +1,4 @@
-"""Fragments that do not wait for each other: who comes first is served first, nothing is older than allowed."""
+"""Fragments that do not wait for each other: first come, first served, and staleness stays within its bound."""
 
 import dataclasses
 import threading
@@ -21,10 +21,10 @@ SMALL = IMPALA(num_envs=8, horizon=8, hidden=(8,))
 KINDS = [(A2C, "central_async"), (IMPALA, "single_learner_async")]
 
 
-def test_a_slow_actor_does_not_hold_up_the_others() -> None:
+def test_a_slow_actor_does_not_slow_down_the_others() -> None:
     rates = batches_per_second(Tardy(num_envs=8, seconds=0.01, slow_seconds=0.5), 60)
-    others = [rates[f"actor[{i}]"] for i in range(1, ACTORS)]
-    assert min(others) > 3 * rates.get("actor[0]", 0.0)
+    other_rates = [rates[f"actor[{i}]"] for i in range(1, ACTORS)]
+    assert min(other_rates) > 3 * rates.get("actor[0]", 0.0)
 
 
 @pytest.mark.full
@@ -53,7 +53,7 @@ def test_every_batch_counts_once_and_steps_add_up(actors: int) -> None:
 
 
 @pytest.mark.parametrize(("algorithm", "policy"), KINDS)
-def test_learns_while_nobody_waits(algorithm: Any, policy: str) -> None:
+def test_learns_asynchronously(algorithm: Any, policy: str) -> None:
     probe = algorithm(num_envs=16, horizon=8, learning_rate=5e-3, hidden=(32,), total_steps=40_000)
     result = fragmenta.train(probe, "ProbeAction", policy=policy, cluster=cluster(2))
     assert result.summary["return_mean"] > 0.9
@@ -62,7 +62,7 @@ def test_learns_while_nobody_waits(algorithm: Any, policy: str) -> None:
 
 
 @pytest.mark.full
-def test_starts_and_stops_leave_nothing() -> None:
+def test_starts_and_stops_leave_nothing_behind() -> None:
     threads, memory = start_and_stop(8)
     assert not threads
     assert memory[-1] - memory[2] < 50, f"memory in MB after each: {memory}"
@@ -70,7 +70,7 @@ def test_starts_and_stops_leave_nothing() -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Breaking(Tardy):
-    """The actor that holds environment 0 breaks in its third iteration or so."""
+    """The actor with environment 0 fails in about its third iteration."""
 
     def iterate(self, env: Any, state: Any) -> Any:
         def fail(weights: Any) -> Any:
@@ -78,8 +78,8 @@ class Breaking(Tardy):
                 raise RuntimeError("the sensor is broken")
             return weights
 
-        checked = jax.pure_callback(fail, jax.ShapeDtypeStruct((), "float32"), state["weights"])
-        return super().iterate(env, {**state, "weights": checked})
+        weights = jax.pure_callback(fail, jax.ShapeDtypeStruct((), "float32"), state["weights"])
+        return super().iterate(env, {**state, "weights": weights})
 
 
 def test_an_actor_that_raises_ends_the_run_at_once() -> None:
@@ -92,17 +92,17 @@ def test_an_actor_that_raises_ends_the_run_at_once() -> None:
     assert not [t for t in threading.enumerate() if t.name.startswith("fragmenta-")]
 
 
-def lagging(policy_lag: int) -> Any:
+def run_with_lag(policy_lag: int) -> Any:
     algorithm, env = PPO(num_envs=8, horizon=16, hidden=(16,), total_steps=50_000), make("CartPole-v1")
     options = dataclasses.replace(cpu_cluster(3, 2), lag=policy_lag)
     plan = planned(algorithm, env, "single_learner_coarse", options, merge=True)
     return run_plan(plan, algorithm, env, 6)
 
 
-def test_lag_one_is_reproducible_and_is_what_it_says() -> None:
-    """Actors collect with the parameters of the iteration before; all else is the plain loop."""
+def test_lag_one_is_reproducible_and_exact() -> None:
+    """Actors collect with the parameters of the previous iteration; everything else is the plain loop."""
     algorithm, env = PPO(num_envs=8, horizon=16, hidden=(16,), total_steps=50_000), make("CartPole-v1")
-    (first, _), (second, _) = lagging(1), lagging(1)
+    (first, _), (second, _) = run_with_lag(1), run_with_lag(1)
     assert_same(first, second, 0)
 
     @jax.jit
@@ -118,7 +118,7 @@ def test_lag_one_is_reproducible_and_is_what_it_says() -> None:
         state, acting = iterate(state, acting)
     assert_same(state, first, 1e-5)
     with pytest.raises(AssertionError):
-        assert_same(state, lagging(0)[0], 1e-5)
+        assert_same(state, run_with_lag(0)[0], 1e-5)
 
 
 def learner_behind(stages: tuple[str, ...], cluster: Cluster) -> list[Fragment]:
@@ -130,10 +130,10 @@ def learner_behind(stages: tuple[str, ...], cluster: Cluster) -> list[Fragment]:
 
 
 @pytest.mark.parametrize(
-    ("policy", "done"), [(learner_behind, 3), pytest.param("single_learner_coarse", 1, marks=pytest.mark.full)]
+    ("policy", "iterations"), [(learner_behind, 3), pytest.param("single_learner_coarse", 1, marks=pytest.mark.full)]
 )
-def test_another_engine_goes_on_with_what_was_on_its_way(policy: Any, done: int) -> None:
-    """Whole values, parts that are gathered and sums that are reduced."""
+def test_another_engine_continues_with_values_in_flight(policy: Any, iterations: int) -> None:
+    """For whole values, parts that are gathered, and partial sums that are reduced."""
     algorithm, env = PPO(num_envs=4, horizon=4, minibatches=4, hidden=(8,), normalize_rewards=True), make("CartPole-v1")
     plan = planned(algorithm, env, policy, dataclasses.replace(cpu_cluster(3, 2), lag=1), merge=False)
     state: list[Any] = jax.tree.leaves(initial_state(algorithm, env))
@@ -144,19 +144,19 @@ def test_another_engine_goes_on_with_what_was_on_its_way(policy: Any, done: int)
     with LocalEngine(plan) as engine:
         engine.begin(state)
         assert not engine.in_flight()
-        found = [jax.device_get(report.metrics) for report in engine.run(done)]
+        metrics = [jax.device_get(report.metrics) for report in engine.run(iterations)]
         state, in_flight = engine.state(), engine.in_flight()
     assert fits(plan, in_flight)
     with LocalEngine(plan) as engine:
         engine.begin(state, in_flight)
-        found += [jax.device_get(report.metrics) for report in engine.run(5 - done)]
+        metrics += [jax.device_get(report.metrics) for report in engine.run(5 - iterations)]
         assert_same(whole, engine.state(), 0)
-    assert_same(expected, found, 0)
+    assert_same(expected, metrics, 0)
 
 
-def both(kind: str, other: str) -> Any:
+def both_deliveries(kind: str, other_kind: str) -> Any:
     def policy(stages: tuple[str, ...], cluster: Cluster) -> list[Fragment]:
-        deliveries = (Delivery("learner", kind),), (Delivery("actor", other),)  # pyright: ignore
+        deliveries = (Delivery("learner", kind),), (Delivery("actor", other_kind),)  # pyright: ignore
         return [
             Fragment("actor", ("act", "step"), ("cpu:1", "cpu:2"), 2, "envs", deliveries[0]),
             Fragment("learner", ("learn",), ("cpu:0",), delivery=deliveries[1]),
@@ -167,7 +167,7 @@ def both(kind: str, other: str) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class Strict(IMPALA):
-    """Says nothing of older parameters."""
+    """Does not declare that it tolerates older parameters."""
 
     allows_lag = False
 
@@ -175,12 +175,12 @@ class Strict(IMPALA):
 @pytest.mark.parametrize(
     ("algorithm", "policy", "options", "message"),
     [
-        (SMALL, both("latest", "every"), {}, "cannot drift"),
-        (SMALL, both("every", "any"), {}, "cannot drift"),
+        (SMALL, both_deliveries("latest", "every"), {}, "cannot be asynchronous"),
+        (SMALL, both_deliveries("every", "any"), {}, "cannot be asynchronous"),
         (PPO(num_envs=8), "single_learner_async", {}, "keeps 'keys' for all environments"),
-        (PPO(num_envs=8), "central_async", {}, "16 times per iteration, so it must be delivered 'every'"),
+        (PPO(num_envs=8), "central_async", {}, "32 times per iteration, so it must be delivered 'every'"),
         (SMALL, "fused", {"lag": 1}, "has nothing to overlap"),
-        (SMALL, "central", {"max_lag": 1}, "nothing drifts"),
+        (SMALL, "central", {"max_lag": 1}, "is not asynchronous"),
         (SMALL, "single_learner_async", {"max_lag": -1}, "max_lag is -1: it must be at least 0"),
         (Strict(num_envs=8), "single_learner_async", {}, "allows_lag = True"),
         (Strict(num_envs=8), "single_learner_coarse", {"lag": 1}, "allows_lag = True"),

@@ -1,4 +1,4 @@
-"""Fragments in processes of their own give what the plain program gives, and what they save is anybody's."""
+"""Fragments in separate processes equal the plain program, and any engine can resume their checkpoints."""
 
 from pathlib import Path
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import fragmenta
-from fragmenta import PPO, Cluster, make
+from fragmenta import PPO, Cluster, RunOptions, make
 from fragmenta.runs.saving import SaveOptions
 from fragmenta.training.stopping import StoppedError
 from helpers import StopAt, assert_same
@@ -16,18 +16,18 @@ from test_equivalence import CASES, ITERATIONS, POLICIES, expected
 SHORT = (
     ("ppo-cartpole", "single_learner_coarse", 2),  # gathers and broadcasts
     ("ppo-pendulum", "single_learner_fine", 1),  # an exchange at every step
-    ("ppo-cartpole", "multi_learner", 2),  # replicas meet
+    ("ppo-cartpole", "multi_learner", 2),  # replicas communicate
 )
-"""What `make test` runs: every process takes seconds to start."""
+"""The cases of `make test`; few, because every process takes seconds to start."""
 
 
 def matrix() -> list[Any]:
-    """Every algorithm under every policy with 1 and 2 replicas."""
+    """Every algorithm under every distribution policy with 1 and 2 replicas."""
     return [
         pytest.param(*each, marks=() if each in SHORT else pytest.mark.full, id="-".join(map(str, each)))
         for case in CASES
         for policy in POLICIES
-        if (case, policy) != ("odd", "central")  # it has no gradient and apply to place
+        if (case, policy) != ("odd", "central")  # it has no `gradient` and `apply` stages
         for replicas in (1, 2)
         for each in [(case, policy, replicas)]
     ]
@@ -37,7 +37,7 @@ def compare(case: str, policy: str, replicas: int, engine: str) -> None:
     algorithm, env = CASES[case][0], make(CASES[case][1])
     state, metrics = run_apart(apart(algorithm, env, policy, replicas), engine, ITERATIONS)
     expected_state, expected_metrics = expected(case)
-    # Not bitwise even with one replica: a process has another number of devices, and XLA other threads.
+    # Not bitwise even with one replica: a process has a different number of devices, and XLA of threads.
     assert_same(expected_state, state, 1e-5)
     assert_same(expected_metrics, metrics, 1e-4, floor=0.1)
 
@@ -47,14 +47,14 @@ def test_processes_equal_the_plain_program(case: str, policy: str, replicas: int
     compare(case, policy, replicas, "processes")
 
 
-def test_a_ray_of_its_own_equals_the_plain_program() -> None:
+def test_a_local_ray_equals_the_plain_program() -> None:
     compare("ppo-cartpole", "single_learner_coarse", 1, "ray")
 
 
 @pytest.mark.parametrize(
-    ("first", "then"), [("processes", "local"), pytest.param("local", "processes", marks=pytest.mark.full)]
+    ("first", "second"), [("processes", "local"), pytest.param("local", "processes", marks=pytest.mark.full)]
 )
-def test_what_one_engine_saved_another_goes_on_with(first: str, then: str, tmp_path: Path) -> None:
+def test_another_engine_resumes_a_checkpoint(first: str, second: str, tmp_path: Path) -> None:
     algorithm = PPO(num_envs=4, horizon=8, hidden=(8,), epochs=1, minibatches=2, total_steps=10 * 32)
     policy, cluster = "single_learner_coarse", Cluster(("cpu:0", "cpu:1", "cpu:2"), 2)
     whole = fragmenta.train(algorithm, "CartPole-v1", policy, cluster=cluster)
@@ -67,8 +67,10 @@ def test_what_one_engine_saved_another_goes_on_with(first: str, then: str, tmp_p
             cluster=cluster,
             run_dir=tmp_path / "run",
             watcher=StopAt(4),
-            save_options=SaveOptions(1),  # one stretch per iteration, so that it stops where it is asked to
+            options=RunOptions(
+                saving=SaveOptions(1)
+            ),  # a checkpoint at each iteration, so that it stops at exactly that one
         )
-    found = fragmenta.resume(tmp_path / "run", policy, cluster, engine=then)
-    assert len(found.metrics) == 6
-    assert_same(whole.params, found.params, 1e-5)
+    resumed = fragmenta.resume(tmp_path / "run", policy, cluster, engine=second)
+    assert len(resumed.metrics) == 6
+    assert_same(whole.params, resumed.params, 1e-5)

@@ -1,4 +1,4 @@
-"""Processes that are killed, get stuck or fail: the run goes on as if nothing had been, or ends and says why."""
+"""Processes that are killed, get stuck or fail: the run continues with the same result, or ends and says why."""
 
 import dataclasses
 import json
@@ -18,7 +18,7 @@ from test_faults import Fragile
 from test_faults import apart as actors_and_learner
 
 import fragmenta
-from fragmenta import IMPALA, PPO, Cluster, ConfigError, EnvOptions, make
+from fragmenta import IMPALA, PPO, Cluster, ConfigError, EnvOptions, RunOptions, make
 from fragmenta.engines import ENGINES, EngineOptions, Placed, Report, Setup
 from fragmenta.engines.errors import RemoteError
 from fragmenta_core.faults import EnvironmentFaultError
@@ -34,14 +34,14 @@ KINDS = {
     "multi_learner": ("learner[0]", "learner[1]"),
     "fused": ("all[1]", "all[0]"),
 }
-"""Fragments that are killed, by policy."""
+"""The fragments that are killed, by distribution policy."""
 KILLS = 4 if os.environ.get("CHAOS") else 2
-"""For each of the five policies."""
+"""For each of the five distribution policies."""
 WATCHDOG = 4.0
 
 
 class Run:
-    """An engine at work, and where its processes are right now."""
+    """A running engine, and the current placement of its processes."""
 
     def __init__(self, setup: Setup) -> None:
         self.pids: dict[str, int] = {}
@@ -57,7 +57,7 @@ class Run:
         os.kill(self.pids[worker], number)
 
     def reports(self, iterations: int) -> Iterator[Report]:
-        """Of all iterations; afterwards `state` is the last one."""
+        """The reports of all iterations; afterwards `state` is the final state."""
         with ENGINES["processes"](self.setup) as engine:
             leaves, structure = jax.tree.flatten(initial_state(self.setup.algorithm, engine.env))
             engine.begin(leaves)
@@ -70,50 +70,50 @@ def undisturbed() -> Any:
     return plain(SMALL, make("CartPole-v1"), ITERATIONS)[0]
 
 
-def started(policy: str, restarts: int = KILLS, watchdog: float = 15.0) -> Run:
+def start_run(policy: str, restarts: int = KILLS, watchdog: float = 15.0) -> Run:
     return Run(apart(SMALL, make("CartPole-v1"), policy, 2, EngineOptions(restarts=restarts, watchdog=watchdog)))
 
 
 @pytest.mark.parametrize(
     "policy", [pytest.param(name, marks=() if name == "central" else pytest.mark.full) for name in KINDS]
 )
-def test_whoever_is_killed_the_result_is_the_same(policy: str, capfd: pytest.CaptureFixture[str]) -> None:
-    run = started(policy)
+def test_killed_workers_do_not_change_the_result(policy: str, capfd: pytest.CaptureFixture[str]) -> None:
+    run = start_run(policy)
     moments = sorted(random.sample(range(ITERATIONS), KILLS))
-    seen = []
+    reported = []
     for report in run.reports(ITERATIONS):
         if report.iteration in moments:
             run.send(KINDS[policy][moments.index(report.iteration) % 2], signal.SIGKILL)
-        seen.append(report.iteration)
-    assert seen == list(range(ITERATIONS)), f"every iteration is reported once; killed after {moments}"
+        reported.append(report.iteration)
+    assert reported == list(range(ITERATIONS)), f"every iteration is reported once; killed after {moments}"
     assert_same(undisturbed(), run.state, 1e-5)
-    said = capfd.readouterr().err
-    lost = [line for line in said.splitlines() if line.startswith("fragmenta: ")]
-    assert len(lost) == KILLS, said
-    for line in lost:
-        assert re.search(r"died by SIGKILL; replaced \(\d of \d+\), to go on after \d+ iterations", line), line
+    output = capfd.readouterr().err
+    messages = [line for line in output.splitlines() if line.startswith("fragmenta: ")]
+    assert len(messages) == KILLS, output
+    for line in messages:
+        assert re.search(r"was killed by SIGKILL; replaced \(\d of \d+\), resuming after \d+ iterations", line), line
 
 
-def test_one_that_is_stuck_is_named_with_what_it_did_and_replaced(capfd: pytest.CaptureFixture[str]) -> None:
-    run = started("single_learner_coarse", watchdog=WATCHDOG)
+def test_a_stuck_worker_is_named_with_its_last_activity_and_replaced(capfd: pytest.CaptureFixture[str]) -> None:
+    run = start_run("single_learner_coarse", watchdog=WATCHDOG)
     for report in run.reports(ITERATIONS):
         if report.iteration == 20:
-            time.sleep(1.5)  # what it does is asked once a second
+            time.sleep(1.5)  # its activity is polled once a second
             run.send("actor[1]", signal.SIGSTOP)
     assert_same(undisturbed(), run.state, 1e-5)
     lines = [line for line in capfd.readouterr().err.splitlines() if line.startswith("fragmenta: ")]
     assert len(lines) == 1, lines
-    found = re.match(
-        r"fragmenta: actor\[1\] has given no sign of life for (\d+) s; it last said that it "
-        r"(computes|waits for|hands) .*; replaced \(1 of \d\), to go on after \d+ iterations",
+    match = re.match(
+        r"fragmenta: actor\[1\] has sent no heartbeat for (\d+) s; last activity: "
+        r"(computes|waits for|sends) .*; replaced \(1 of \d\), resuming after \d+ iterations",
         lines[0],
     )
-    assert found, lines
-    assert int(found[1]) <= WATCHDOG + 2
+    assert match, lines
+    assert int(match[1]) <= WATCHDOG + 2
 
 
-def test_one_that_dies_while_it_starts_is_replaced(capfd: pytest.CaptureFixture[str]) -> None:
-    run, killed = started("single_learner_coarse"), threading.Event()
+def test_a_worker_that_dies_while_starting_is_replaced(capfd: pytest.CaptureFixture[str]) -> None:
+    run, killed = start_run("single_learner_coarse"), threading.Event()
     before = set(psutil.Process().children())
 
     def kill_the_first() -> None:
@@ -126,19 +126,19 @@ def test_one_that_dies_while_it_starts_is_replaced(capfd: pytest.CaptureFixture[
     assert len(list(run.reports(ITERATIONS))) == ITERATIONS
     assert killed.is_set()
     assert_same(undisturbed(), run.state, 1e-5)
-    line = r"fragmenta: .* died by SIGKILL before it was ready; replaced \(1 of \d\), to go on after 0 iterations"
+    line = r"fragmenta: .* was killed by SIGKILL before it was ready; replaced \(1 of \d\), resuming after 0 iterations"
     assert re.search(line, capfd.readouterr().err)
 
 
 def test_without_a_budget_the_loss_ends_the_run(capfd: pytest.CaptureFixture[str]) -> None:
-    run = started("single_learner_coarse", restarts=0)
+    run = start_run("single_learner_coarse", restarts=0)
 
     def lose_the_learner() -> None:
         for report in run.reports(100_000):
             if report.iteration == 5:
                 run.send("learner", signal.SIGKILL)
 
-    with pytest.raises(RemoteError, match=r"^learner died by SIGKILL$"):
+    with pytest.raises(RemoteError, match=r"^learner was killed by SIGKILL$"):
         lose_the_learner()
     assert not [pid for pid in run.pids.values() if os.path.exists(f"/proc/{pid}")]
     assert "Traceback" not in capfd.readouterr().err
@@ -155,61 +155,63 @@ def test_an_error_in_a_process_is_raised_with_its_own_traceback_once_the_budget_
             engine="processes",
             cluster=Cluster(("cpu:0", "cpu:1", "cpu:2")),
             total_steps=4_000,
-            engine_options=EngineOptions(restarts=1),
+            options=RunOptions(engine=EngineOptions(restarts=1)),
         )
     assert "BrokenSensorError" in caught.value.trace
     assert "in read_sensor" in caught.value.trace, "the user's own line must be in the traceback"
-    said = capfd.readouterr().err
-    assert said.count("in read_sensor") >= 1, "the first time it is shown, and replaced"
-    assert len(re.findall(r"^fragmenta: actor\[\d\]: .*; replaced \(1 of 1\)", said, re.MULTILINE)) == 1, said
+    output = capfd.readouterr().err
+    assert output.count("in read_sensor") >= 1, "the first time it is shown, and replaced"
+    assert len(re.findall(r"^fragmenta: actor\[\d\]: .*; replaced \(1 of 1\)", output, re.MULTILINE)) == 1, output
 
 
-@pytest.mark.parametrize("how", ["raise", pytest.param("reset", marks=pytest.mark.full)])
-def test_an_environment_that_fails_ends_the_run_with_its_own_line(how: str, capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("fault", ["raise", pytest.param("reset", marks=pytest.mark.full)])
+def test_an_environment_that_fails_ends_the_run_with_its_own_line(
+    fault: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     line = {"raise": r"step 5: step raised ValueError: the motor is stuck", "reset": r"step 0: reset raised .*reset"}
-    with pytest.raises(EnvironmentFaultError, match=rf"^environment \d of faulty_envs:Steady, {line[how]}") as caught:
+    with pytest.raises(EnvironmentFaultError, match=rf"^environment \d of faulty_envs:Steady, {line[fault]}") as caught:
         fragmenta.train(
             dataclasses.replace(SMALL, num_envs=2),
             "faulty_envs:Steady",
             policy="single_learner_coarse",
             engine="processes",
             cluster=Cluster(("cpu:0", "cpu:1"), 2),
-            env_options=EnvOptions(env_args=json.dumps({"how": how})),
+            options=RunOptions(env=EnvOptions(env_args=json.dumps({"fault": fault}))),
         )
     assert "\n" not in str(caught.value)
-    assert "in _raise" in caught.value.trace or how == "reset"
+    assert "in _raise" in caught.value.trace or fault == "reset"
     assert "fragmenta/engines" not in caught.value.trace, "the traceback is the environment's, not ours"
     assert "replaced" not in capfd.readouterr().err, "environments have a budget of their own"
 
 
-def test_environments_that_were_started_anew_are_counted() -> None:
-    done = fragmenta.train(
+def test_restarted_environments_are_counted() -> None:
+    result = fragmenta.train(
         dataclasses.replace(SMALL, num_envs=2),
         "faulty_envs:Steady",
         policy="single_learner_coarse",
         engine="processes",
         cluster=Cluster(("cpu:0", "cpu:1"), 2),
         total_steps=160,
-        env_options=EnvOptions(env_args=json.dumps({"how": "raise", "at": 20}), env_restarts=50),
+        options=RunOptions(env=EnvOptions(env_args=json.dumps({"fault": "raise", "at": 20}), env_restarts=50)),
     )
-    assert done.summary["env_restarts"] >= 2
+    assert result.summary["env_restarts"] >= 2
 
 
-def test_a_mistake_that_only_another_process_sees_is_one_line() -> None:
+def test_a_mistake_that_only_another_process_can_detect_is_one_line() -> None:
     with pytest.raises(ConfigError, match=r"^cannot load policy 'only_here:policy': there is no such module") as caught:
         fragmenta.train(SMALL, "CartPole-v1", policy="only_here:policy", engine="processes")
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("env", ["CartPole-v1", pytest.param("gymnasium:CartPole-v1", marks=pytest.mark.full)])
-def test_an_actor_nobody_waits_for_is_replaced_while_training_goes_on(env: str) -> None:
+def test_a_free_running_actor_is_replaced_while_training_continues(env: str) -> None:
     run = Run(apart(IMPALA(num_envs=4, horizon=8, hidden=(8,)), make(env), "single_learner_async", 2, EngineOptions()))
     killed = back = 0.0
-    found: list[tuple[float, str | None]] = []
+    arrivals: list[tuple[float, str | None]] = []
     for report in run.reports(1_000_000):
         now = time.monotonic()
-        found.append((now, report.source))
-        if not killed and {source for _, source in found} == {"actor[0]", "actor[1]"}:
+        arrivals.append((now, report.source))
+        if not killed and {source for _, source in arrivals} == {"actor[0]", "actor[1]"}:
             killed = now
             run.send("actor[0]", signal.SIGKILL)
         replaced = run.placed_at["actor[0]"]
@@ -218,6 +220,6 @@ def test_an_actor_nobody_waits_for_is_replaced_while_training_goes_on(env: str) 
             break
         assert now < (killed or now) + 90, "the new one does not deliver"
     assert back
-    meanwhile = [at for at, source in found if source == "actor[1]" and killed < at < replaced]
+    meanwhile = [at for at, source in arrivals if source == "actor[1]" and killed < at < replaced]
     assert meanwhile
     assert meanwhile[-1] > replaced - 1, "training waited for the new one"

@@ -1,4 +1,4 @@
-"""A fragment that fails, or waits too long, ends the run at once and says why; nothing is left behind."""
+"""A fragment that fails or waits too long ends the run at once with the reason; nothing is left behind."""
 
 import dataclasses
 import threading
@@ -24,7 +24,7 @@ class BrokenSensorError(RuntimeError):
 
 @dataclasses.dataclass(frozen=True)
 class Fragile(Algorithm):
-    """Acts and learns; `act` misbehaves in Python at the fourth iteration."""
+    """Acts and learns; a Python callback in `act` fails at the fourth iteration."""
 
     misbehave: str = "raise"
 
@@ -95,20 +95,27 @@ def test_the_run_ends_within_two_seconds_of_the_failure() -> None:
     assert time.monotonic() - begin < 2.5
 
 
-def test_a_wait_past_its_deadline_names_who_waits_for_what_from_whom(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_wait_past_its_deadline_names_the_waiter_the_value_and_the_sender(capfd: pytest.CaptureFixture[str]) -> None:
     slow = Fragile(num_envs=4, misbehave="sleep")
     with pytest.raises(DeadlineError) as caught:
-        fragmenta.train(slow, "CartPole-v1", policy=apart, cluster=CLUSTER, total_steps=4_000, deadline=1.0)
+        fragmenta.train(
+            slow,
+            "CartPole-v1",
+            policy=apart,
+            cluster=CLUSTER,
+            total_steps=4_000,
+            options=fragmenta.RunOptions(deadline=1.0),
+        )
     message = str(caught.value)
     assert message.startswith(
         (
-            "learner needs 'reward' f32[4] and could not get it from actor[",
-            "learner needs 'action' i32[4] and could not get it from actor[",
+            "learner could not receive 'reward' f32[4] from actor[",
+            "learner could not receive 'action' i32[4] from actor[",
         )
     ), message
     assert "within 1 s" in message
     assert "stacks of all threads" in capfd.readouterr().err
-    deadline = time.monotonic() + 10  # the sleeping callback itself cannot be interrupted
+    deadline = time.monotonic() + 10  # the sleeping callback cannot be interrupted
     while time.monotonic() < deadline and any(t.name.startswith("fragmenta-actor") for t in threading.enumerate()):
         time.sleep(0.1)
 

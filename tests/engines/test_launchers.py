@@ -1,4 +1,4 @@
-"""Launchers: processes start together, their end is told in words, and none is left."""
+"""Launchers: processes start together, the reason of their end is reported, and none is left behind."""
 
 import ipaddress
 import os
@@ -28,7 +28,7 @@ sys.path.append(str(HERE))
 
 
 class Coordinator:
-    """Takes the connections of the processes that a launcher starts."""
+    """Accepts the connections of the processes that a launcher starts."""
 
     def __init__(self, launcher: Launcher) -> None:
         self.launcher = launcher
@@ -43,8 +43,8 @@ class Coordinator:
         for _ in indices:
             connection, _ = self.server.accept()
             connection.settimeout(60)
-            with connection.makefile("rb") as sent:
-                token, index, pid = sent.readline().split()
+            with connection.makefile("rb") as stream:
+                token, index, pid = stream.readline().split()
             assert token == TOKEN
             if int(index) in self.connections:
                 self.connections[int(index)].close()
@@ -59,16 +59,16 @@ class Coordinator:
             connection.close()
 
 
-def eventually(what: Callable, seconds: float = 60):
-    """What is true or found within this time."""
+def eventually(condition: Callable, seconds: float = 60):
+    """The value of `condition` as soon as it is true; fails if that takes longer than `seconds`."""
     end = time.monotonic() + seconds
-    while not (found := what()) and time.monotonic() < end:
+    while not (value := condition()) and time.monotonic() < end:
         time.sleep(0.01)
-    assert found, "did not happen in time"
-    return found
+    assert value, "did not happen in time"
+    return value
 
 
-def gone(pid: int) -> bool:
+def has_ended(pid: int) -> bool:
     try:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -81,7 +81,7 @@ def family() -> list[psutil.Process]:
 
 @pytest.fixture(scope="module", autouse=True)
 def no_thread_left():
-    """As for all tests, but after the last of these: one Ray lasts for several of them."""
+    """As for all tests, but after the last test of the module, because several tests share one Ray."""
     yield
     assert not [t.name for t in threading.enumerate() if t.name.startswith("fragmenta-")]
 
@@ -93,13 +93,13 @@ def logs(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def own_ray(logs):
-    """A Ray of this test's own, with two processes on it."""
+    """A Ray started for these tests, with two processes on it."""
     coordinator = Coordinator(RayLauncher([{"CPU": 1}] * 2, logs=logs, serve=SERVE))
     yield coordinator
     before = family()
     coordinator.close()
     assert before
-    assert not [process for process in before if not gone(process.pid)]
+    assert not [process for process in before if not has_ended(process.pid)]
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def subprocesses(logs):
     coordinator = Coordinator(ProcessLauncher(logs, SERVE))
     yield coordinator
     coordinator.close()
-    assert all(gone(pid) for pid in coordinator.pids.values())
+    assert all(has_ended(pid) for pid in coordinator.pids.values())
 
 
 @pytest.fixture(params=["subprocesses", "own_ray"])
@@ -115,22 +115,22 @@ def coordinator(request) -> Coordinator:
     return request.getfixturevalue(request.param)
 
 
-def test_ends_are_told_in_words_and_what_is_lost_is_started_again(coordinator):
+def test_ends_are_described_and_lost_processes_are_restarted(coordinator):
     launcher = coordinator.launcher
     coordinator.start(0, 1)
     assert len(set(coordinator.pids.values())) == 2
     assert launcher.ended(0) is None
     os.kill(coordinator.pids[0], signal.SIGKILL)
-    assert coordinator.end(0) == "died by SIGKILL"
+    assert coordinator.end(0) == "was killed by SIGKILL"
     assert launcher.ended(1) is None
     coordinator.connections[1].sendall(b"3")
-    assert coordinator.end(1) == "ended with exit code 3"
+    assert coordinator.end(1) == "exited with code 3"
     coordinator.start(0)
     assert launcher.ended(0) is None
     os.kill(coordinator.pids[0], signal.SIGSTOP)
     launcher.kill(0)
-    assert coordinator.end(0) == "died by SIGKILL"
-    assert gone(coordinator.pids[0])
+    assert coordinator.end(0) == "was killed by SIGKILL"
+    assert has_ended(coordinator.pids[0])
 
 
 def test_neither_token_nor_job_is_on_the_command_line(coordinator):
@@ -139,7 +139,7 @@ def test_neither_token_nor_job_is_on_the_command_line(coordinator):
     assert TOKEN.decode() not in " ".join(started.cmdline())
 
 
-def test_what_processes_print_is_in_a_file_of_each(coordinator, logs):
+def test_the_output_of_each_process_is_in_its_own_file(coordinator, logs):
     log = logs / "process-1.log"
     log.unlink(missing_ok=True)
     coordinator.start(1)
@@ -153,7 +153,7 @@ def test_what_processes_print_is_in_a_file_of_each(coordinator, logs):
         pytest.param("RayLauncher([{'CPU': 1}] * 2, serve=SERVE)", marks=pytest.mark.full),
     ],
 )
-def test_all_ends_with_a_parent_that_is_killed_even_what_is_stopped(launcher):
+def test_all_processes_end_with_a_killed_parent_even_stopped_ones(launcher):
     script = f"""
 import time
 from test_launchers import *
@@ -168,10 +168,10 @@ time.sleep(100)
         os.kill(pids[0], signal.SIGSTOP)
         parent.kill()
     assert len(pids) == 2
-    eventually(lambda: all(gone(child.pid) for child in children), seconds=5)
+    eventually(lambda: all(has_ended(child.pid) for child in children), seconds=5)
 
 
-def test_a_ray_of_our_own_listens_on_loopback_alone(own_ray):
+def test_our_own_ray_listens_on_loopback_only(own_ray):
     own_ray.start(0, 1)
     listening = {
         (process.name(), connection.laddr.ip)
@@ -184,18 +184,18 @@ def test_a_ray_of_our_own_listens_on_loopback_alone(own_ray):
     assert not outside
 
 
-def test_output_that_was_promised_and_never_comes_holds_nobody_up():
+def test_promised_output_that_never_arrives_does_not_block():
     class Cut:
-        """A cluster of which a node was cut off, with the output that it had ready."""
+        """A cluster in which a node with pending output was cut off."""
 
         exceptions = SimpleNamespace(GetTimeoutError=TimeoutError, RayError=Exception)
-        asked = threading.Event()
+        requested = threading.Event()
 
         def wait(self, answers, timeout):
             return answers, []
 
         def get(self, answer, timeout=3600.0):
-            self.asked.set()
+            self.requested.set()
             time.sleep(timeout)
             raise TimeoutError
 
@@ -204,7 +204,7 @@ def test_output_that_was_promised_and_never_comes_holds_nobody_up():
     actor = SimpleNamespace(output=SimpleNamespace(remote=lambda: "lines"))
     listener = threading.Thread(target=launcher._listen, args=(0, actor), daemon=True)
     listener.start()
-    assert Cut.asked.wait(10)
+    assert Cut.requested.wait(10)
     launcher._closed = True
     listener.join(10)
     assert not listener.is_alive()
@@ -213,14 +213,14 @@ def test_output_that_was_promised_and_never_comes_holds_nobody_up():
 def test_a_lost_actor_is_replaced(own_ray):
     own_ray.start(0)
     psutil.Process(own_ray.pids[0]).parent().kill()
-    assert own_ray.end(0) == "the Ray actor that held it died"
-    assert eventually(lambda: gone(own_ray.pids[0]))
+    assert own_ray.end(0) == "was lost with its Ray actor"
+    assert eventually(lambda: has_ended(own_ray.pids[0]))
     own_ray.start(0)
     assert own_ray.launcher.ended(0) is None
 
 
 def attach(address: str, **settings: str) -> str:
-    """What another process is told that asks for the nodes of the cluster at `address`."""
+    """The output of another process that asks for the nodes of the cluster at `address`."""
     script = f"""
 from fragmenta.engines.ray_access import slots
 from fragmenta.errors import ConfigError
@@ -229,8 +229,8 @@ try:
 except ConfigError as error:
     print(error)
 """
-    found = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env=paths(**settings))
-    return found.stdout.strip()
+    completed = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env=paths(**settings))
+    return completed.stdout.strip()
 
 
 def paths(**settings: str) -> dict[str, str]:
@@ -247,10 +247,10 @@ def test_a_cluster_is_only_joined_with_its_token(own_ray, tmp_path):
     without = attach(address, RAY_AUTH_TOKEN="", RAY_AUTH_TOKEN_PATH="", HOME=str(tmp_path))
     assert without.startswith(f"no token was found here for the Ray cluster at {address}: start Ray on every machine")
     assert attach("127.0.0.1:1").startswith("no Ray cluster answers at 127.0.0.1:1")
-    assert attach("ray://head").startswith("'ray://head' is no address of a Ray cluster: expected host:port")
+    assert attach("ray://head").startswith("'ray://head' is not the address of a Ray cluster: expected host:port")
 
 
-def test_a_cluster_that_asks_for_no_token_is_refused(own_ray):
+def test_a_cluster_without_token_authentication_is_refused(own_ray):
     script = """
 import sys
 from ray.cluster_utils import Cluster
@@ -264,18 +264,16 @@ cluster.shutdown()
         head, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=paths(RAY_AUTH_MODE="disabled")
     ) as open_to_all:
         address = open_to_all.stdout.readline().strip()
-        assert attach(address).startswith(
-            f"the Ray cluster at {address} runs the code of anybody who reaches it: start"
-        )
+        assert attach(address).startswith(f"the Ray cluster at {address} runs code from anyone who can reach it: start")
         open_to_all.stdin.close()
 
 
 @pytest.mark.full
-def test_processes_are_placed_elsewhere_when_nodes_die_until_there_is_no_room():
+def test_processes_move_to_other_nodes_when_nodes_die_until_there_is_no_room():
     settings = paths(RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER="0", RAY_AUTH_MODE="token", RAY_AUTH_TOKEN="1" * 64)
     command = [sys.executable, HERE / "lose_nodes.py"]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=settings, timeout=120)
-    assert done.stdout.splitlines()[-1:] == ["done"]
+    completed = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=settings, timeout=120)
+    assert completed.stdout.splitlines()[-1:] == ["done"]
 
 
 @pytest.mark.full
@@ -288,13 +286,15 @@ try:
 except ConfigError as error:
     print(error)
 """
-    found = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env=paths())
-    assert found.stdout.startswith("the Ray cluster has no room for 1 processes with 0 CPUs and 99 GPUs in all (PACK; ")
+    completed = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env=paths())
+    assert completed.stdout.startswith(
+        "the Ray cluster has no room for 1 processes with 0 CPUs and 99 GPUs in total (PACK; "
+    )
 
 
 def test_without_ray_the_error_says_how_to_install_it(tmp_path):
     (tmp_path / "ray.py").write_text("raise ImportError")
     script = "from fragmenta.engines.ray_access import slots; slots('auto')"
     settings = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
-    found = subprocess.run([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True, env=settings)
-    assert found.stderr.splitlines()[-1].endswith("the ray engine needs Ray: pip install 'fragmenta[ray]'")
+    completed = subprocess.run([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True, env=settings)
+    assert completed.stderr.splitlines()[-1].endswith("the ray engine needs Ray: pip install 'fragmenta[ray]'")

@@ -1,4 +1,4 @@
-"""A run on three Ray nodes: fragments, nodes and the command are killed or stopped, and the result stays the same."""
+"""A run on three Ray nodes: the result is the same although fragments, nodes and the command are killed or stopped."""
 
 import json
 import os
@@ -18,13 +18,13 @@ import pytest
 from ray_nodes import Nodes
 
 import fragmenta
-from fragmenta import PPO, Cluster
+from fragmenta import PPO, Cluster, RunOptions
 from fragmenta.cli.main import main
 from fragmenta.engines import EngineOptions, Placed
 from helpers import assert_same
 
 KILLS = 4 if os.environ.get("CHAOS") else 1
-"""Per policy: 20 in all of them."""
+"""Kills per distribution policy; 20 in total."""
 ITERATIONS = 200
 TINY = PPO(num_envs=4, horizon=8, hidden=(8,), epochs=1, minibatches=2, total_steps=ITERATIONS * 32)
 DEVICES = ("cpu:0", "cpu:1", "cpu:2")
@@ -40,14 +40,14 @@ def nodes() -> Iterator[Nodes]:
 
 
 class Saboteur:
-    """Watches a run, and after some of its iterations does something to it; then not before the harm was mended."""
+    """A watcher that injects a fault at given iterations; the next one only after the last was repaired."""
 
     def __init__(self, deed: Callable[[dict[str, Placed]], None], *at: int) -> None:
         self._deed, self._at = deed, sorted(at)
         self.workers: dict[str, Placed] = {}
         self.replaced: list[Placed] = []
         self.seconds: list[float] = []
-        """From each deed until the replacement was ready."""
+        """The time from each fault until the replacement was ready."""
         self._since: float | None = None
 
     def planned(self, *_: Any) -> None: ...
@@ -78,11 +78,11 @@ def undisturbed(policy: str) -> Any:
 
 
 def run(nodes: Nodes, policy: str, saboteur: Saboteur, watchdog: float = 60.0, restarts: int = KILLS) -> dict[str, Any]:
-    """Train on the cluster under a saboteur's eyes: the summary, of a run that ended as an undisturbed one."""
+    """Train on the cluster with a saboteur, assert the result of an undisturbed run, and return the summary."""
     options = EngineOptions(nodes.address, "spread", restarts, watchdog)
     cluster = Cluster(DEVICES, 2, apart=True)
     result = fragmenta.train(
-        TINY, "CartPole-v1", policy, "ray", cluster=cluster, watcher=saboteur, engine_options=options
+        TINY, "CartPole-v1", policy, "ray", cluster=cluster, watcher=saboteur, options=RunOptions(engine=options)
     )
     assert_same(undisturbed(policy), result.params, 0 if policy.startswith("single") else 1e-5)
     print(f"{policy}: mended after {', '.join(f'{seconds:.1f}' for seconds in saboteur.seconds) or 'nothing'} s")
@@ -139,25 +139,25 @@ def test_a_stopped_fragment_is_named_by_the_watchdog_and_replaced(
 
     saboteur = Saboteur(stop, ITERATIONS // 4)
     assert run(nodes, "single_learner_fine", saboteur, watchdog=WATCHDOG)["replaced"] == 1
-    said = capfd.readouterr().err
-    named = r"fragmenta: env\[1\] has given no sign of life for (\d+) s; it last said that it .*; replaced"
-    found = re.search(named, said)
-    assert found, said
-    assert WATCHDOG - 1 <= int(found[1]) <= WATCHDOG + 3
+    output = capfd.readouterr().err
+    pattern = r"fragmenta: env\[1\] has sent no heartbeat for (\d+) s; last activity: .*; replaced"
+    match = re.search(pattern, output)
+    assert match, output
+    assert WATCHDOG - 1 <= int(match[1]) <= WATCHDOG + 3
     assert [worker.worker for worker in saboteur.replaced] == ["env[1]"]
 
 
-def eventually(what: Callable[[], Any], seconds: float) -> Any:
-    """What is true or found within this time."""
+def eventually(condition: Callable[[], Any], seconds: float) -> Any:
+    """The value of `condition` as soon as it is true; fails if that takes longer than `seconds`."""
     end = time.monotonic() + seconds
-    while not (found := what()) and time.monotonic() < end:
+    while not (value := condition()) and time.monotonic() < end:
         time.sleep(0.05)
-    assert found, "did not happen in time"
-    return found
+    assert value, "did not happen in time"
+    return value
 
 
 @pytest.mark.full
-def test_nothing_of_a_killed_command_is_left_on_the_cluster_and_it_can_be_resumed(
+def test_a_killed_command_leaves_nothing_on_the_cluster_and_can_be_resumed(
     nodes: Nodes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run_dir = tmp_path / "run"
@@ -165,14 +165,14 @@ def test_nothing_of_a_killed_command_is_left_on_the_cluster_and_it_can_be_resume
     flags += f" --policy single_learner_coarse --replicas 2 --engine ray --address {nodes.address}"
     flags += f" --placement spread --checkpoint-every 1 --run-dir {run_dir}"
     command = [sys.executable, "-m", "fragmenta.cli.main", "train", "ppo", "CartPole-v1", *flags.split()]
-    said = tmp_path / "said"
-    with said.open("wb") as out, subprocess.Popen(command, stdout=out) as started:
+    log = tmp_path / "said"
+    with log.open("wb") as out, subprocess.Popen(command, stdout=out) as process:
         eventually(lambda: len(list((run_dir / "checkpoints").glob("0*"))) >= 2, 120)
-        started.kill()
+        process.kill()
     killed = time.monotonic()
-    fragments = [int(pid) for pid in re.findall(r"^(?:actor|learner).*, process (\d+)$", said.read_text(), re.M)]
+    fragments = [int(pid) for pid in re.findall(r"^(?:actor|learner).*, process (\d+)$", log.read_text(), re.M)]
     assert len(fragments) == 3
-    eventually(lambda: not any(lives(pid) for pid in fragments), 5)
+    eventually(lambda: not any(is_alive(pid) for pid in fragments), 5)
     seconds = time.monotonic() - killed
     records = (run_dir / "metrics.jsonl").read_text().splitlines()
     steps = json.loads(records[-2])["steps"] + 640
@@ -181,7 +181,7 @@ def test_nothing_of_a_killed_command_is_left_on_the_cluster_and_it_can_be_resume
     print(f"the last fragment was gone after {seconds:.1f} s")
 
 
-def lives(pid: int) -> bool:
+def is_alive(pid: int) -> bool:
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

@@ -1,4 +1,4 @@
-"""The central test on a Ray cluster: on three nodes too, any placement gives what the plain program gives."""
+"""The central test on a Ray cluster: on three nodes, too, every placement equals the plain program."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -21,7 +21,7 @@ def nodes() -> Iterator[Nodes]:
 
 
 def matrix() -> list[Any]:
-    """Every algorithm under every synchronous policy with one and two replicas."""
+    """Every algorithm under every synchronous distribution policy with one and two replicas."""
     return [
         pytest.param(
             case,
@@ -33,7 +33,7 @@ def matrix() -> list[Any]:
         for case in CASES
         for policy in POLICIES
         for replicas in (1, 2)
-        if (case, policy) != ("odd", "central")  # it has no gradient and apply to place
+        if (case, policy) != ("odd", "central")  # it has no `gradient` and `apply` stages
     ]
 
 
@@ -53,5 +53,5 @@ def test_every_policy_equals_the_plain_program(nodes: Nodes, case: str, policy: 
     metrics = [{name: report[i] for i, name in enumerate(plan.graph.metric_names)} for report in reports]
     expected_state, expected_metrics = expected(case)
     assert_same(expected_state, state, 1e-5)
-    # A loss is a small difference of large terms, so its rounding is relative to those.
+    # A loss can be a small difference of large terms, so its tolerance is relative to those.
     assert_same(expected_metrics, metrics, 1e-4, floor=0.1)

@@ -1,4 +1,4 @@
-"""A run on three Ray nodes with an address each, of which one loses its link to the others."""
+"""A run on three Ray nodes with separate addresses, one of which loses its link to the others."""
 
 import contextlib
 import json
@@ -27,25 +27,25 @@ TINY = PPO(num_envs=4, horizon=8, hidden=(8,), epochs=1, minibatches=2)
 FLAGS = "--num-envs 4 --horizon 8 --hidden 8 --epochs 1 --minibatches 2"
 RAY_START = ("-m", "ray.scripts.scripts", "start")
 STEPS = {"single_learner_coarse": 32_000, "multi_learner": 6_400}
-"""How far runs go; gradients that are summed between processes take their time."""
+"""Total steps by distribution policy; summing gradients between processes is slow."""
 CHECKS = {"period_ms": "1000", "timeout_ms": "2000", "failure_threshold": "3"}
-"""How the guide lets Ray notice a cut link after 8 s, and outlive one of five."""
+"""Settings from the guide: Ray detects a cut link after 8 s, and survives one of 5 s."""
 
 
 def settings() -> dict[str, str]:
-    """The environment of every command: a token, and Ray's own choice of addresses."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    """The environment variables of every command: a token, and Ray's default choice of addresses."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     checks = {f"RAY_health_check_{name}": value for name, value in CHECKS.items()}
     token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32), "RAY_USAGE_STATS_ENABLED": "0"}
-    return {**kept, **checks, **token, "PYTHONPATH": os.pathsep.join(sys.path)}
+    return {**inherited, **checks, **token, "PYTHONPATH": os.pathsep.join(sys.path)}
 
 
 class Machines:
-    """A Ray node in each namespace of a network, and commands in the first."""
+    """A Ray node in each namespace of a network; commands run in the first."""
 
     def __init__(self, network: Network, logs: Path) -> None:
         self._network, self._settings, self._logs = network, settings(), logs
-        self._started: list[subprocess.Popen[bytes]] = []
+        self._processes: list[subprocess.Popen[bytes]] = []
         self.address = f"{network.addresses[0]}:6379"
         self.folder = logs / "folder"
         self._start(0, *RAY_START, "--head", "--include-dashboard=false", *self._node(0))
@@ -62,13 +62,13 @@ class Machines:
         return self.run("-m", "fragmenta.cli.main", "train", "ppo", "CartPole-v1", *flags.split())
 
     def run(self, *arguments: str) -> subprocess.Popen[bytes]:
-        """Start a Python program in a folder of its own on the first machine."""
+        """Start a Python program in a separate folder on the first machine."""
         self.folder.mkdir(exist_ok=True)
         return self._start(0, *arguments, log="said", folder=self.folder)
 
     def close(self) -> None:
-        """End all that was started."""
-        for process in self._started:
+        """End all processes."""
+        for process in self._processes:
             process.kill()
             process.wait()
 
@@ -78,24 +78,24 @@ class Machines:
     def _start(self, i: int, *arguments: str, log: str = "", folder: Path | None = None) -> subprocess.Popen[bytes]:
         command = [*self._network.inside(i), sys.executable, *arguments]
         with open(self._logs / (log or str(i)), "wb") as out:
-            started = subprocess.Popen(
+            process = subprocess.Popen(
                 command, env=self._settings, cwd=folder or self._logs, stdout=out, stderr=subprocess.STDOUT
             )
-        self._started.append(started)
-        return started
+        self._processes.append(process)
+        return process
 
 
-def eventually(what: Callable[[], Any], seconds: float) -> Any:
-    """What is true or found within this time."""
+def eventually(condition: Callable[[], Any], seconds: float) -> Any:
+    """The value of `condition` as soon as it is true; fails if that takes longer than `seconds`."""
     end = time.monotonic() + seconds
-    while not (found := what()) and time.monotonic() < end:
+    while not (value := condition()) and time.monotonic() < end:
         time.sleep(0.1)
-    assert found, "did not happen in time"
-    return found
+    assert value, "did not happen in time"
+    return value
 
 
 def run_with_cut(policy: str, seconds: float | None, watchdog: float, folder: Path) -> tuple[dict[str, Any], str]:
-    """A run during which the link of one fragment's node is cut, for so long or for good; summary and what it said."""
+    """The summary and output of a run in which one fragment's node loses its link for `seconds`, or forever if None."""
     metrics, log = folder / "run" / "metrics.jsonl", folder / "said"
     with Network(3) as network, contextlib.closing(Machines(network, folder)) as machines:
         run = machines.train(policy, watchdog, folder / "run")
@@ -113,22 +113,22 @@ def run_with_cut(policy: str, seconds: float | None, watchdog: float, folder: Pa
 
 def undisturbed(policy: str) -> str:
     cluster = Cluster(("cpu:0", "cpu:1", "cpu:2"), 2)
-    done = fragmenta.train(TINY, "CartPole-v1", policy, total_steps=STEPS[policy], cluster=cluster)
-    return done.summary["params_sha256"]
+    result = fragmenta.train(TINY, "CartPole-v1", policy, total_steps=STEPS[policy], cluster=cluster)
+    return result.summary["params_sha256"]
 
 
 @pytest.mark.parametrize("policy", ["single_learner_coarse", "multi_learner"])
 def test_a_cut_of_five_seconds_delays_a_run_and_changes_nothing(policy: str, tmp_path: Path) -> None:
-    summary, said = run_with_cut(policy, 5.0, 15.0, tmp_path)
-    assert "replaced" not in summary, said
+    summary, output = run_with_cut(policy, 5.0, 15.0, tmp_path)
+    assert "replaced" not in summary, output
     assert summary["params_sha256"] == undisturbed(policy)
 
 
 def test_a_fragment_behind_a_link_that_stays_cut_is_replaced_elsewhere(tmp_path: Path) -> None:
-    summary, said = run_with_cut("single_learner_coarse", None, 6.0, tmp_path)
-    print(said)
+    summary, output = run_with_cut("single_learner_coarse", None, 6.0, tmp_path)
+    print(output)
     assert summary["replaced"]
-    assert "has given no sign of life for" in said
+    assert "has sent no heartbeat for" in output
     assert summary["params_sha256"] == undisturbed("single_learner_coarse")
 
 
@@ -142,9 +142,9 @@ exec ip netns exec "MARKn$node" unshare --mount sh -c "$own" "FOLDER/$node" "$@"
 
 
 def test_the_slurm_script_starts_a_cluster_with_a_token_and_runs_on_it(tmp_path: Path) -> None:
-    """With stand-ins for `scontrol` and `srun`, which here start a command in a namespace.
+    """With fake `scontrol` and `srun`, which run a command in a namespace.
 
-    Nodes start at the same time, so each has Ray's folder for itself, as a machine has.
+    Nodes start at the same time, so each has its own Ray folder, as on separate machines.
     """
     (tmp_path / "scontrol").write_text("#!/bin/bash\nprintf '0\\n1\\n2\\n'\n")
     path = os.pathsep.join([str(tmp_path), str(Path(sys.executable).parent), os.environ["PATH"]])
@@ -157,9 +157,9 @@ def test_the_slurm_script_starts_a_cluster_with_a_token_and_runs_on_it(tmp_path:
             (tmp_path / name).chmod(0o755)
         command = [*network.inside(0), "bash", str(script), *flags.split(), "--placement", "spread"]
         env = settings() | job
-        done = subprocess.run(command, env=env, cwd=tmp_path, stdout=subprocess.PIPE, text=True, timeout=200)
-    assert done.returncode == 0, done.stdout
-    assert len(set(re.findall(r"node (\w{8}),", done.stdout))) == 3
+        completed = subprocess.run(command, env=env, cwd=tmp_path, stdout=subprocess.PIPE, text=True, timeout=200)
+    assert completed.returncode == 0, completed.stdout
+    assert len(set(re.findall(r"node (\w{8}),", completed.stdout))) == 3
 
 
 MINE = """
@@ -182,7 +182,7 @@ class Where:
 tiny = fragmenta.PPO(num_envs=4, horizon=8, hidden=(8,), epochs=1, minibatches=2, total_steps=320)
 cluster = fragmenta.Cluster(("cpu:0", "cpu:1", "cpu:2"), 2, apart=True)
 options = fragmenta.EngineOptions(sys.argv[1], "spread")
-fragmenta.train(tiny, Mine(), "single_learner_coarse", "ray", cluster=cluster, engine_options=options, watcher=Where())
+fragmenta.train(tiny, Mine(), "single_learner_coarse", "ray", cluster=cluster, options=fragmenta.RunOptions(engine=options), watcher=Where())
 """
 
 
@@ -192,6 +192,6 @@ def test_modules_beside_the_program_are_found_on_other_machines(tmp_path: Path) 
         (machines.folder / "mine.py").write_text(MINE)
         (machines.folder / "program.py").write_text(PROGRAM)
         code = machines.run("program.py", machines.address).wait(200)
-    said = (tmp_path / "said").read_text()
-    assert code == 0, said
-    assert "hosts machine-0 machine-1 machine-2" in said
+    output = (tmp_path / "said").read_text()
+    assert code == 0, output
+    assert "hosts machine-0 machine-1 machine-2" in output

@@ -1,4 +1,4 @@
-"""Processes that are slow, or lost before training begins: who is healthy stays, who is lost is replaced, once."""
+"""Processes that are slow, or lost before training begins: healthy ones stay, lost ones are replaced once."""
 
 import dataclasses
 import json
@@ -13,10 +13,10 @@ from typing import Any
 
 import psutil
 import pytest
-from test_cluster_faults import ITERATIONS, SMALL, WATCHDOG, Run, started, undisturbed
+from test_cluster_faults import ITERATIONS, SMALL, WATCHDOG, Run, start_run, undisturbed
 
 import fragmenta
-from fragmenta import Cluster, EnvOptions, Fragment, Plan, make
+from fragmenta import Cluster, EnvOptions, Fragment, Plan, RunOptions, make
 from fragmenta.engines import EngineOptions, Placed, Setup
 from fragmenta.engines.crew import Crew
 from fragmenta.engines.dispatch import links
@@ -27,7 +27,7 @@ from processes import apart, run_apart
 
 
 def merged(stages: tuple[str, ...], cluster: Cluster) -> list[Fragment]:
-    """Two fragments to merge, and one with a name that only a person would choose."""
+    """Two fragments to merge, and one with an unusual name."""
     return [
         Fragment("act", ("act",), ("cpu:0",)),
         Fragment("step", ("step",), ("cpu:0",)),
@@ -50,20 +50,20 @@ def test_links_of_fragments_of_any_name_are_opened(shares_memory: bool) -> None:
     assert len(set(opened)) == len(opened) > 1
 
 
-def test_fragments_of_any_name_are_connected_and_may_take_the_deadline_to_start(
+def test_fragments_of_any_name_are_connected_and_may_start_as_late_as_the_deadline(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("fragmenta.engines.crew.STARTING_SECONDS", 0.1)  # less than any process needs
     plan, cluster = merged_plan()
     setup = Setup(plan, SMALL, make("CartPole-v1"), merged, cluster, deadline=60.0)
-    found, _ = run_apart(setup, "processes", ITERATIONS)
-    assert_same(undisturbed(), found, 1e-5)
+    actual, _ = run_apart(setup, "processes", ITERATIONS)
+    assert_same(undisturbed(), actual, 1e-5)
 
 
-def test_those_that_wait_for_one_that_dies_while_all_start_are_started_with_it(
+def test_workers_that_wait_for_one_that_dies_at_startup_are_restarted_with_it(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    run, killed, turn = started("single_learner_coarse"), threading.Event(), threading.Lock()
+    run, killed, turn = start_run("single_learner_coarse"), threading.Event(), threading.Lock()
     before, welcome = set(psutil.Process().children()), Crew._welcome
 
     def kill_another(crew: Crew, sock: socket.socket) -> None:
@@ -80,10 +80,10 @@ def test_those_that_wait_for_one_that_dies_while_all_start_are_started_with_it(
     assert_same(undisturbed(), run.state, 1e-5)
     lines = [line for line in capfd.readouterr().err.splitlines() if line.startswith("fragmenta: ")]
     assert len(lines) == 1, lines
-    assert re.search(r"died by SIGKILL.*; replaced \(1 of \d\), to go on after 0 iterations", lines[0]), lines
+    assert re.search(r"was killed by SIGKILL.*; replaced \(1 of \d\), resuming after 0 iterations", lines[0]), lines
 
 
-def test_one_that_waits_to_be_connected_is_not_taken_for_stuck_with_the_other(
+def test_a_worker_that_waits_for_a_stuck_peer_is_not_considered_stuck(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     setup = apart(SMALL, make("CartPole-v1"), "single_learner_coarse", 1, EngineOptions(watchdog=WATCHDOG))
@@ -94,25 +94,25 @@ def test_one_that_waits_to_be_connected_is_not_taken_for_stuck_with_the_other(
         note(workers)
         placed.extend(worker.worker for worker in workers)
 
-    def stop_one(crew: Crew, details: Any, what: str, timeout: float) -> Any:
-        if what == "connect" and placed == ["actor", "learner"]:
+    def stop_one(crew: Crew, details: Any, request: str, timeout: float) -> Any:
+        if request == "connect" and placed == ["actor", "learner"]:
             run.send("learner", signal.SIGSTOP)
-        return ask(crew, details, what, timeout)
+        return ask(crew, details, request, timeout)
 
     run.setup = dataclasses.replace(run.setup, placed=note_all)
     monkeypatch.setattr(Crew, "ask", stop_one)
-    monkeypatch.setattr(Crew, "_share_memory", lambda *_: False)  # as if they were on two machines
+    monkeypatch.setattr(Crew, "_shares_memory", lambda *_: False)  # as if they were on two machines
     assert len(list(run.reports(ITERATIONS))) == ITERATIONS
     assert placed == ["actor", "learner", "learner"]
     assert_same(undisturbed(), run.state, 1e-5)
     lines = [line for line in capfd.readouterr().err.splitlines() if line.startswith("fragmenta: ")]
     assert len(lines) == 1, lines
-    assert re.match(r"fragmenta: learner has given no sign of life for \d+ s; .*; replaced \(1 of 3\)", lines[0]), lines
+    assert re.match(r"fragmenta: learner has sent no heartbeat for \d+ s; .*; replaced \(1 of 3\)", lines[0]), lines
 
 
-def test_one_whose_environment_is_slow_stays_when_another_is_lost(tmp_path: Path) -> None:
+def test_a_worker_with_a_slow_environment_stays_when_another_is_lost(tmp_path: Path) -> None:
     marker = tmp_path / "slow"
-    arguments = json.dumps({"how": "pause_once", "at": 12, "marker": str(marker)})  # in the second iteration
+    arguments = json.dumps({"fault": "pause_once", "at": 12, "marker": str(marker)})  # in the second iteration
     env = make("faulty_envs:Steady", EnvOptions(env_mode="serial", env_args=arguments))
     small = dataclasses.replace(SMALL, num_envs=1, minibatches=1)
     run, actors = Run(apart(small, env, "single_learner_coarse", 1)), list[int]()
@@ -128,15 +128,17 @@ def test_one_whose_environment_is_slow_stays_when_another_is_lost(tmp_path: Path
     assert actors == [run.pids["actor"]]
 
 
-def test_an_environment_may_hold_up_its_process_as_long_as_a_step_may_take() -> None:
-    done = fragmenta.train(
+def test_an_environment_may_block_its_process_for_as_long_as_a_step_may_take() -> None:
+    result = fragmenta.train(
         dataclasses.replace(SMALL, num_envs=1, minibatches=1),
         "faulty_envs:Steady",
         policy="single_learner_coarse",
         engine="processes",
         cluster=Cluster(("cpu:0", "cpu:1"), 1),
         total_steps=SMALL.horizon,
-        env_options=EnvOptions(env_mode="serial", env_args=json.dumps({"how": "hold"})),
-        engine_options=EngineOptions(restarts=0, watchdog=WATCHDOG),
+        options=RunOptions(
+            EnvOptions(env_mode="serial", env_args=json.dumps({"fault": "hold"})),
+            EngineOptions(restarts=0, watchdog=WATCHDOG),
+        ),
     )
-    assert len(done.metrics) == 1
+    assert len(result.metrics) == 1

@@ -1,4 +1,4 @@
-"""The built-in environments step as Gymnasium's own do, from the same states."""
+"""The built-in environments step like Gymnasium's, from the same states."""
 
 import gymnasium
 import jax
@@ -26,12 +26,12 @@ def test_steps_like_gymnasium(name: str) -> None:
     terminations = 0
     for step in range(2_000):
         if name == "Acrobot-v1" and step % 4:
-            action = 2 if gymnasium_state(reference)[3] > 0 else 0  # swings it up, so that episodes end
+            action = 2 if gymnasium_state(reference)[3] > 0 else 0  # swings up, so that episodes end
         elif isinstance(env.action_space, Discrete):
             action = int(actions.integers(env.action_space.n))
         else:
             action = actions.uniform(-3.0, 3.0, env.action_space.shape).astype(np.float32)
-        # Every step starts from Gymnasium's own state, so that rounding cannot add up.
+        # Every step starts from Gymnasium's state, so that rounding errors do not accumulate.
         state = kind(*jnp.asarray(gymnasium_state(reference)))
         state, reward, terminated = advance(state, jnp.asarray(action), jax.random.key(step))
         observation, expected_reward, expected_terminated, truncated, _ = reference.step(action)
@@ -68,7 +68,13 @@ def test_limits_and_spaces_match(name: str) -> None:
 @pytest.mark.parametrize("name", CLASSIC)
 def test_initial_states_are_in_gymnasiums_range(name: str) -> None:
     env, reference = make(name), gymnasium.make(name)
-    ours = np.stack(jax.vmap(env.initial)(jax.random.split(jax.random.key(0), 500)))
-    theirs = np.stack([np.asarray((reference.reset(seed=i), gymnasium_state(reference))[1]) for i in range(500)], 1)
-    np.testing.assert_allclose(ours.min(axis=1), theirs.min(axis=1), atol=0.05 * np.abs(theirs).max() + 0.01)
-    np.testing.assert_allclose(ours.max(axis=1), theirs.max(axis=1), atol=0.05 * np.abs(theirs).max() + 0.01)
+    states = np.stack(jax.vmap(env.initial)(jax.random.split(jax.random.key(0), 500)))
+    reference_states = np.stack(
+        [np.asarray((reference.reset(seed=i), gymnasium_state(reference))[1]) for i in range(500)], 1
+    )
+    np.testing.assert_allclose(
+        states.min(axis=1), reference_states.min(axis=1), atol=0.05 * np.abs(reference_states).max() + 0.01
+    )
+    np.testing.assert_allclose(
+        states.max(axis=1), reference_states.max(axis=1), atol=0.05 * np.abs(reference_states).max() + 0.01
+    )

@@ -1,4 +1,4 @@
-"""Environments on the host: the canonical transition, seeds by index, every way of stepping alike."""
+"""Environments on the host: the canonical transition, seeds by index, and the same results in every mode."""
 
 from typing import Any
 
@@ -25,28 +25,28 @@ def pool(name: str, mode: str = "serial", workers: int = 2, **arguments: Any) ->
 
 def test_next_observation_is_the_one_before_the_reset() -> None:
     environments = pool("host_envs:Counter", ends=2)
-    shown, _ = environments.reset(np.arange(3))
-    assert shown[0][:, :2].tolist() == [[1, 0]] * 3
-    seen = []
+    first, _ = environments.reset(np.arange(3))
+    assert first[0][:, :2].tolist() == [[1, 0]] * 3
+    pairs = []
     for _ in range(3):
-        found = environments.step(0, np.full(3, 2, np.int32))
-        seen.append((found.next_observation[0][0, :2].tolist(), found.observation[0][0, :2].tolist()))
-        assert found.reward.tolist() == [1.0] * 3, "action 2 of 0, 1, 2 is what the environment calls 1"
+        stepped = environments.step(0, np.full(3, 2, np.int32))
+        pairs.append((stepped.next_observation[0][0, :2].tolist(), stepped.observation[0][0, :2].tolist()))
+        assert stepped.reward.tolist() == [1.0] * 3, "action 2 of 0, 1, 2 is what the environment calls 1"
     environments.close()
-    assert seen == [([1, 1], [1, 1]), ([1, 2], [2, 0]), ([2, 1], [2, 1])]
+    assert pairs == [([1, 1], [1, 1]), ([1, 2], [2, 0]), ([2, 1], [2, 1])]
 
 
 @pytest.mark.parametrize(("ends", "cut", "flags"), [(2, 9, (True, False)), (9, 2, (False, True)), (2, 2, (True, True))])
 def test_truncation_is_not_termination(ends: int, cut: int, flags: tuple[bool, bool]) -> None:
     environments = pool("host_envs:Counter", ends=ends, cut=cut)
     environments.reset(np.arange(1))
-    found = [environments.step(0, np.zeros(1, np.int32)) for _ in range(2)]
+    results = [environments.step(0, np.zeros(1, np.int32)) for _ in range(2)]
     environments.close()
-    assert [(bool(f.terminated[0]), bool(f.truncated[0])) for f in found] == [(False, False), flags]
+    assert [(bool(result.terminated[0]), bool(result.truncated[0])) for result in results] == [(False, False), flags]
 
 
 def by_hand(seed: int, actions: list[int]) -> list[tuple[np.ndarray, float, bool, bool]]:
-    """Gymnasium's own CartPole, reset where an episode ends."""
+    """Gymnasium's CartPole, reset at the end of each episode."""
     env = gymnasium.make("CartPole-v1", max_episode_steps=15)
     env.reset(seed=seed)
     rows = []
@@ -61,20 +61,20 @@ def by_hand(seed: int, actions: list[int]) -> list[tuple[np.ndarray, float, bool
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("lanes", [1, 2])
-def test_every_way_of_stepping_is_gymnasium_by_hand(mode: str, lanes: int) -> None:
+def test_every_mode_steps_like_plain_gymnasium(mode: str, lanes: int) -> None:
     count, steps = 6, 60
     actions = np.random.default_rng(0).integers(2, size=(steps, count)).astype(np.int32)
     environments = pool("gymnasium:CartPole-v1", mode, max_episode_steps=15)
     environments.open(lanes)
     environments.reset(np.arange(10, 10 + count))
     size = count // lanes
-    found = [[environments.step(low, a[low : low + size]) for low in range(0, count, size)] for a in actions]
+    results = [[environments.step(low, a[low : low + size]) for low in range(0, count, size)] for a in actions]
     environments.close()
     assert environments.mode == mode
     ends = 0
     for index in range(count):
         for step, expected in enumerate(by_hand(10 + index, actions[:, index].tolist())):
-            part, row = found[step][index // size], index % size
+            part, row = results[step][index // size], index % size
             np.testing.assert_array_equal(part.next_observation[0][row], expected[0])
             assert (part.reward[row], part.terminated[row], part.truncated[row]) == expected[1:]
             ends += expected[2] or expected[3]
@@ -84,9 +84,9 @@ def test_every_way_of_stepping_is_gymnasium_by_hand(mode: str, lanes: int) -> No
 def test_dictionaries_images_and_several_choices() -> None:
     env = make("host_envs:Parts")
     assert isinstance(env, HostEnvironment)
-    both = Dict((("0", Box(0.0, 1.0, (2,), "int32")), ("1", Box(-1.0, 1.0, (2, 2)))))
+    observations = Dict((("0", Box(0.0, 1.0, (2,), "int32")), ("1", Box(-1.0, 1.0, (2, 2)))))
     camera = Box(0.0, 255.0, (16, 16, 3), "uint8")
-    assert dict(env.observation_space.spaces) == {"number": Discrete(3), "camera": camera, "both": both}  # pyright: ignore
+    assert dict(env.observation_space.spaces) == {"number": Discrete(3), "camera": camera, "both": observations}  # pyright: ignore
     assert env.action_space == MultiDiscrete((3, 2))
     with env.opened():
         world = env.reset(keys_by_index(jax.random.key(0), 4))
@@ -101,9 +101,9 @@ def test_dictionaries_images_and_several_choices() -> None:
 def test_actions_are_clipped_to_their_bounds() -> None:
     environments = pool("host_envs:Clipped")
     environments.reset(np.arange(2))
-    found = environments.step(0, np.array([[9.0, 9.0], [-9.0, -9.0]], np.float32))
+    stepped = environments.step(0, np.array([[9.0, 9.0], [-9.0, -9.0]], np.float32))
     environments.close()
-    assert found.reward.tolist() == [0.75, -0.5]
+    assert stepped.reward.tolist() == [0.75, -0.5]
 
 
 def test_wrappers_arguments_and_stacking() -> None:
@@ -117,7 +117,7 @@ def test_wrappers_arguments_and_stacking() -> None:
         assert transition.next_observation[0, :, 1].tolist() == [0.0, 0.0, 1.0]
 
 
-def test_the_step_time_decides_how_they_are_stepped() -> None:
+def test_the_step_time_decides_the_mode() -> None:
     environments = Pool(Spec("gymnasium", "CartPole-v1"))
     try:
         environments.step_seconds = 10e-6
@@ -129,7 +129,7 @@ def test_the_step_time_decides_how_they_are_stepped() -> None:
         environments.close()
 
 
-def test_a_bare_name_is_the_twin_in_jax_where_there_is_one() -> None:
+def test_a_bare_name_is_the_jax_version_if_there_is_one() -> None:
     assert not isinstance(make("CartPole-v1"), HostEnvironment)
     lake = make("FrozenLake-v1")
     assert lake.title == "gymnasium:FrozenLake-v1"
@@ -137,11 +137,11 @@ def test_a_bare_name_is_the_twin_in_jax_where_there_is_one() -> None:
 
 
 def test_a_host_option_for_an_environment_in_jax_is_refused() -> None:
-    with pytest.raises(ConfigError, match="env_workers is for environments on the host, but 'CartPole-v1' is in JAX"):
+    with pytest.raises(ConfigError, match="env_workers is for host environments, but 'CartPole-v1' is in JAX"):
         make("CartPole-v1", EnvOptions(env_workers=2))
 
 
-def test_one_compiled_program_cannot_hold_it() -> None:
+def test_one_compiled_program_cannot_contain_a_host_environment() -> None:
     graph = trace(PPO(), "gymnasium:CartPole-v1")
     assert graph.host_stages == ("step",)
     with pytest.raises(ConfigError, match=r"policy 'fused' is one compiled program, but 'step' .* runs on the host"):
@@ -171,7 +171,7 @@ CASES += [pytest.param(*case, marks=pytest.mark.full) for case in MORE]
 
 
 @pytest.mark.parametrize(("policy", "replicas"), CASES)
-def test_every_policy_gives_what_the_plain_program_gives(policy: str, replicas: int, expected: Any) -> None:
+def test_every_policy_equals_the_plain_program(policy: str, replicas: int, expected: Any) -> None:
     env = make("gymnasium:CartPole-v1")
     devices = 8 if policy in ("multi_learner", "central") else 3
     plan = planned(ALGORITHM, env, policy, cpu_cluster(devices, replicas), merge=True)

@@ -1,4 +1,4 @@
-"""Environments that fail: one line with environment, step, expected and got; restarts; nothing left behind."""
+"""Environments that fail: one line with environment, step, expected and actual; restarts; nothing left behind."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ import numpy as np
 import psutil
 import pytest
 
-from fragmenta import PPO, EnvOptions, train
+from fragmenta import PPO, EnvOptions, RunOptions, train
 from fragmenta_core.faults import EnvironmentFaultError
 from fragmenta_host.catalogue import Spec
 from fragmenta_host.env_processes import EnvProcesses
@@ -21,13 +21,13 @@ from fragmenta_host.pool import ClosedPoolError, Pool, PoolOptions
 COUNT = 4
 
 
-def pool(how: str, share: int = 1, at: int = 5, marker: str = "", **options: object) -> Pool:
-    spec = Spec("faulty_envs", "Steady", {"how": how, "share": share, "at": at, "marker": marker})
+def pool(fault: str, share: int = 1, at: int = 5, marker: str = "", **options: object) -> Pool:
+    spec = Spec("faulty_envs", "Steady", {"fault": fault, "share": share, "at": at, "marker": marker})
     return Pool(spec, PoolOptions(**{"mode": "processes", "workers": 2, "timeout": 20.0, **options}))  # pyright: ignore
 
 
 def run(environments: Pool, steps: int = 8) -> list[np.ndarray]:
-    """Seeds 1 to 4: with share 3, environment 2 misbehaves."""
+    """Run with seeds 1 to 4: with share 3, environment 2 fails."""
     try:
         environments.reset(np.arange(1, COUNT + 1))
         return [environments.step(0, np.zeros(COUNT, np.int32)).truncated for _ in range(steps)]
@@ -50,25 +50,25 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("how", FAULTS)
-def test_a_fault_is_one_line_with_environment_and_step(how: str) -> None:
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_one_line_with_environment_and_step(fault: str) -> None:
     with pytest.raises(EnvironmentFaultError) as caught:
-        run(pool(how, share=3, timeout=2.0 if how == "hang" else 20.0))
-    assert str(caught.value).startswith(f"environment 2 of faulty_envs:Steady, step 5: {FAULTS[how]}")
+        run(pool(fault, share=3, timeout=2.0 if fault == "hang" else 20.0))
+    assert str(caught.value).startswith(f"environment 2 of faulty_envs:Steady, step 5: {FAULTS[fault]}")
     assert "--env-restarts" in str(caught.value)
-    assert ("the motor is stuck" in caught.value.trace) == (how == "raise")
+    assert ("the motor is stuck" in caught.value.trace) == (fault == "raise")
 
 
-@pytest.mark.parametrize("how", ["raise", "exit", "nan", pytest.param("hang", marks=pytest.mark.full)])
-def test_a_fault_is_survived_within_the_budget(how: str, capfd: pytest.CaptureFixture[str]) -> None:
-    environments = pool(how, share=3, restarts=2, timeout=2.0 if how == "hang" else 20.0)
+@pytest.mark.parametrize("fault", ["raise", "exit", "nan", pytest.param("hang", marks=pytest.mark.full)])
+def test_a_fault_is_survived_within_the_budget(fault: str, capfd: pytest.CaptureFixture[str]) -> None:
+    environments = pool(fault, share=3, restarts=2, timeout=2.0 if fault == "hang" else 20.0)
     truncated = run(environments)
-    lost = [0, 2] if how in ("exit", "hang") else [2]  # one process has the even ones
+    restarted = [0, 2] if fault in ("exit", "hang") else [2]  # one process has the even environments
     assert environments.restarted == 1
     assert [rows.tolist() for rows in truncated[:4]] == [[False] * COUNT] * 4
-    assert np.flatnonzero(truncated[4]).tolist() == lost
+    assert np.flatnonzero(truncated[4]).tolist() == restarted
     assert not np.any(truncated[5:])
-    assert f"step 5: {FAULTS[how]}; started anew (1 of 2)" in capfd.readouterr().err
+    assert f"step 5: {FAULTS[fault]}; restarted (1 of 2)" in capfd.readouterr().err
 
 
 def test_the_budget_ends() -> None:
@@ -76,13 +76,13 @@ def test_the_budget_ends() -> None:
         run(pool("raise", restarts=3))
 
 
-@pytest.mark.parametrize(("how", "where"), [("construct", "construction"), ("reset", "reset")])
-def test_a_fault_before_the_first_step(how: str, where: str) -> None:
+@pytest.mark.parametrize(("fault", "where"), [("construct", "construction"), ("reset", "reset")])
+def test_a_fault_before_the_first_step(fault: str, where: str) -> None:
     with pytest.raises(EnvironmentFaultError, match=f"environment 0 of .*, step 0: {where} raised ValueError"):
-        run(pool(how))
+        run(pool(fault))
 
 
-def test_a_lane_notices_that_its_environments_were_started_anew_for_another_one() -> None:
+def test_a_lane_notices_that_its_environments_were_restarted_because_of_another_lane() -> None:
     environments = pool("exit", share=3, restarts=1, workers=1)
     environments.open(2)
     try:
@@ -92,15 +92,15 @@ def test_a_lane_notices_that_its_environments_were_started_anew_for_another_one(
             environments.step(0, action)
         for step in range(1, 6):  # environment 2 ends the process of all four
             assert environments.step(2, action).truncated.tolist() == [step == 5] * 2
-        found = environments.step(0, action)
-        assert found.truncated.tolist() == [True, True]
-        assert found.next_observation[0][:, 0].tolist() == [3.0, 3.0], "cut off where it last was"
-        assert found.observation[0][:, 0].tolist() == [0.0, 0.0]
+        stepped = environments.step(0, action)
+        assert stepped.truncated.tolist() == [True, True]
+        assert stepped.next_observation[0][:, 0].tolist() == [3.0, 3.0], "cut off where it last was"
+        assert stepped.observation[0][:, 0].tolist() == [0.0, 0.0]
     finally:
         environments.close()
 
 
-def test_with_as_many_processes_as_lanes_a_fault_in_one_lane_does_not_touch_another() -> None:
+def test_with_one_process_per_lane_a_fault_in_one_lane_does_not_affect_another() -> None:
     environments = pool("exit", share=3, restarts=1, workers=2)
     environments.open(2)
     try:
@@ -113,22 +113,22 @@ def test_with_as_many_processes_as_lanes_a_fault_in_one_lane_does_not_touch_anot
         environments.close()
 
 
-def test_training_goes_on_after_a_fault() -> None:
-    options = EnvOptions(env_args='{"how": "exit", "at": 20, "share": 2}', env_restarts=50, env_mode="processes")
+def test_training_continues_after_a_fault() -> None:
+    options = EnvOptions(env_args='{"fault": "exit", "at": 20, "share": 2}', env_restarts=50, env_mode="processes")
     algorithm = PPO(num_envs=4, horizon=16, total_steps=4 * 16 * 3, hidden=(8,))
-    result = train(algorithm, "faulty_envs:Steady", env_options=options)
+    result = train(algorithm, "faulty_envs:Steady", options=RunOptions(env=options))
     assert result.summary["env_restarts"] > 0
     assert all(np.isfinite(leaf).all() for leaf in [result.metrics[-1]["policy_loss"]])
 
 
 def test_the_run_ends_with_the_fault_and_its_traceback(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "fragmenta.cli.main", "train", "ppo", "faulty_envs:Steady", "--num-envs", "4"]
-    flags = ["--env-args", '{"how": "raise"}', "--env-mode", "processes", "--run-dir", str(tmp_path / "run")]
-    done = subprocess.run(
+    flags = ["--env-args", '{"fault": "raise"}', "--env-mode", "processes", "--run-dir", str(tmp_path / "run")]
+    completed = subprocess.run(
         [*command, *flags], capture_output=True, text=True, cwd=Path(__file__).parent.parent, timeout=120
     )
-    assert done.returncode == 1
-    lines = done.stderr.strip().splitlines()
+    assert completed.returncode == 1
+    lines = completed.stderr.strip().splitlines()
     assert lines[-1].startswith("fragmenta: environment 0 of faulty_envs:Steady, step 5: step raised ValueError")
     assert any("in _raise" in line for line in lines), "the traceback of the environment's own code"
     assert not any("fragmenta/worker" in line for line in lines), "and no other"
@@ -167,11 +167,11 @@ def test_a_fault_in_the_first_step_of_the_second_lane() -> None:
     environments = pool("raise", share=4, at=1, restarts=1)
     environments.open(2)
     try:
-        environments.reset(np.arange(1, COUNT + 1))  # the last one has the seed 4
+        environments.reset(np.arange(1, COUNT + 1))  # the last environment has seed 4
         assert not environments.step(0, np.zeros(2, np.int32)).truncated.any()
-        found = environments.step(2, np.zeros(2, np.int32))
-        assert found.truncated.tolist() == [False, True]
-        assert found.next_observation[0][1].tolist() == [0.0, 0.0]
+        stepped = environments.step(2, np.zeros(2, np.int32))
+        assert stepped.truncated.tolist() == [False, True]
+        assert stepped.next_observation[0][1].tolist() == [0.0, 0.0]
     finally:
         environments.close()
 
@@ -183,7 +183,7 @@ def test_a_process_that_is_lost_for_two_lanes_at_once_is_replaced_once() -> None
     together = threading.Barrier(2)
 
     def lane(low: int) -> None:
-        for _ in range(9):  # once started anew, another one ends the process in its fifth step
+        for _ in range(9):  # after the restart, another environment ends the process in its fifth step
             together.wait(20)
             truncated[low].append(environments.step(low, np.zeros(2, np.int32)).truncated.tolist())
 
@@ -206,12 +206,12 @@ def test_a_process_that_is_lost_in_construction_is_replaced(tmp_path: Path) -> N
     assert environments.restarted == 1
 
 
-def test_nan_after_a_reset_is_noticed() -> None:
+def test_nan_after_a_reset_is_detected() -> None:
     with pytest.raises(EnvironmentFaultError, match=r"environment 2 .*, step 5: returned NaN in its observation"):
         run(pool("nan_reset", share=3))
 
 
-def test_ending_takes_as_long_as_the_slowest_worker(capfd: pytest.CaptureFixture[str]) -> None:
+def test_closing_ends_hanging_processes_in_parallel(capfd: pytest.CaptureFixture[str]) -> None:
     environments = pool("hang", at=1, restarts=5, timeout=60.0)
     environments.reset(np.arange(COUNT))
     errors: list[BaseException] = []
@@ -230,7 +230,7 @@ def test_ending_takes_as_long_as_the_slowest_worker(capfd: pytest.CaptureFixture
     thread.join(10)
     assert time.monotonic() - started < 8
     assert isinstance(errors[0], ClosedPoolError)
-    assert "started anew" not in capfd.readouterr().err
+    assert "restarted" not in capfd.readouterr().err
 
 
 def test_the_budget_is_per_run() -> None:
@@ -241,12 +241,12 @@ def test_the_budget_is_per_run() -> None:
         assert environments.restarted == 1
 
 
-@pytest.mark.parametrize("how", ["", "hang"])
-def test_workers_end_with_a_parent_that_is_killed(how: str) -> None:
+@pytest.mark.parametrize("fault", ["", "hang"])
+def test_environment_processes_end_with_a_killed_parent(fault: str) -> None:
     program = (
         "import numpy as np, sys; sys.path.insert(0, 'tests')\n"
         "from test_host_faults import pool\n"
-        f"p = pool({how!r}, timeout=600.0); p.reset(np.arange(4)); print('ready', flush=True)\n"
+        f"p = pool({fault!r}, timeout=600.0); p.reset(np.arange(4)); print('ready', flush=True)\n"
         "while True: p.step(0, np.zeros(4, np.int32))\n"
     )
     path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
@@ -263,13 +263,13 @@ def test_workers_end_with_a_parent_that_is_killed(how: str) -> None:
     assert not alive
 
 
-def test_workers_never_load_jax() -> None:
+def test_environment_processes_never_load_jax() -> None:
     environments = pool("")
     try:
         environments.reset(np.arange(COUNT))
         backend = environments._backend
         assert isinstance(backend, EnvProcesses)
-        modules = backend._workers[1].order({"order": "modules"}, 20.0)["modules"]
+        modules = backend._processes[1].order({"order": "modules"}, 20.0)["modules"]
         assert "gymnasium" in modules
         assert not [name for name in modules if name.partition(".")[0] in ("jax", "jaxlib", "fragmenta")]
     finally:

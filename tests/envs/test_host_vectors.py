@@ -1,4 +1,4 @@
-"""Packages that step many environments at once: no reset row goes out, last observations do, seeds go by index."""
+"""Packages that step many environments at once: reset rows are hidden, final observations kept, seeds are by index."""
 
 import sys
 import types
@@ -29,36 +29,36 @@ SEEDS = np.asarray([5, 900, 2**31 - 1, 17])
 
 
 def steps(spec: Spec, actions: np.ndarray, seeds: np.ndarray = SEEDS, parts: int = 1) -> tuple[Any, list[Stepped]]:
-    """The first observations, and what one step after the other led to; lanes take their parts in turn."""
+    """The first observations, and the result of each step; lanes step their parts in turn."""
     pool = Pool(spec)
     pool.open(parts)
     first, _ = pool.reset(seeds)
-    size, found = len(seeds) // parts, []
+    size, results = len(seeds) // parts, []
     for action in actions:
         lanes = [pool.step(low, action[low : low + size]) for low in range(0, len(seeds), size)]
-        found.append(jax.tree.map(lambda *rows: np.concatenate(rows), *lanes))
+        results.append(jax.tree.map(lambda *rows: np.concatenate(rows), *lanes))
     pool.close()
-    return first, found
+    return first, results
 
 
 def random_actions(choices: int, count: int, num_envs: int = len(SEEDS)) -> np.ndarray:
     return np.random.default_rng(0).integers(0, choices, (count, num_envs)).astype(np.int32)
 
 
-def test_envpool_goes_without_the_rows_of_its_resets() -> None:
+def test_envpool_reset_rows_are_hidden() -> None:
     actions = random_actions(2, 120)
     limit = {"max_episode_steps": 20}
-    first, found = steps(Spec(*CARTPOLE, limit), actions)
-    # By hand, one environment at a time: after an episode's end one more step, whose action counts for nothing.
+    first, results = steps(Spec(*CARTPOLE, limit), actions)
+    # Reference, one environment at a time: the step after the end of an episode resets and ignores its action.
     ends = {"terminated": 0, "truncated": 0}
     for i, seed in enumerate(SEEDS):
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of bounds that become float32
+            warnings.simplefilter("ignore")  # about bounds that become float32
             env = envpool.make("CartPole-v1", "gymnasium", num_envs=1, seed=[int(seed)], **limit)
             assert env.observation_space.shape == (4,)
         observation = env.reset()[0]
         np.testing.assert_array_equal(first[0][i], observation[0])
-        for action, step in zip(actions[:, i], found, strict=True):
+        for action, step in zip(actions[:, i], results, strict=True):
             observation, reward, terminated, truncated, _ = env.step(np.asarray([action]))
             np.testing.assert_array_equal(step.next_observation[0][i], observation[0])
             assert (step.reward[i], step.terminated[i], step.truncated[i]) == (reward[0], terminated[0], truncated[0])
@@ -96,14 +96,14 @@ def test_an_environment_depends_on_its_own_seed_only(spec: Spec, choices: int, c
 def test_actions_are_clipped_and_observations_are_single_precision() -> None:
     spec = Spec("envpool", "HalfCheetah-v4")
     wild = np.full((5, 4, 6), 7.0, np.float32)
-    _, far = steps(spec, wild)
+    _, out_of_bounds = steps(spec, wild)
     _, edge = steps(spec, np.ones_like(wild))
-    assert far[-1].next_observation[0].dtype == np.float32
-    for a, b in zip(far, edge, strict=True):
+    assert out_of_bounds[-1].next_observation[0].dtype == np.float32
+    for a, b in zip(out_of_bounds, edge, strict=True):
         np.testing.assert_array_equal(a.reward, b.reward)
 
 
-def test_envpool_stacks_by_the_name_that_the_task_has_for_it() -> None:
+def test_envpool_stacks_with_the_option_name_of_the_task() -> None:
     assert Pool(Spec("envpool", "Pong-v5", stack=2)).description.observation.shape == (2, 84, 84)
     assert Pool(Spec("envpool", "HalfCheetah-v4", stack=3)).description.observation.shape == (3, 17)
     with pytest.raises(UnusableError, match="cannot stack"):
@@ -111,7 +111,7 @@ def test_envpool_stacks_by_the_name_that_the_task_has_for_it() -> None:
 
 
 def area_resize(image: np.ndarray, size: tuple[int, int], interpolation: int) -> np.ndarray:
-    """What cv2.resize does with INTER_AREA: every new pixel is the mean of what it covers."""
+    """cv2.resize with INTER_AREA: every new pixel is the mean of the pixels that it covers."""
     for axis, new in enumerate(reversed(size)):
         divisible = np.repeat(image, new // np.gcd(new, image.shape[axis]), axis)
         image = np.moveaxis(np.moveaxis(divisible, axis, 0).reshape(new, -1, image.shape[1 - axis]).mean(1), 0, axis)
@@ -119,8 +119,8 @@ def area_resize(image: np.ndarray, size: tuple[int, int], interpolation: int) ->
 
 
 @pytest.mark.parametrize(("game", "name"), [("pong", "ALE/Pong-v5"), ("breakout", "ALE/Breakout-v5")])
-def test_frames_are_those_of_gymnasiums_preprocessing(game: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bit by bit where OpenCV is installed; a mean that is exactly between two numbers may be rounded either way."""
+def test_frames_equal_gymnasiums_preprocessing(game: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bitwise if OpenCV is installed; otherwise a mean halfway between two integers may be rounded either way."""
     try:
         import cv2  # pyright: ignore[reportMissingImports]  # noqa: F401
 
@@ -134,7 +134,7 @@ def test_frames_are_those_of_gymnasiums_preprocessing(game: str, name: str, monk
     plain = gymnasium.make(name, frameskip=1, repeat_action_probability=0.0, disable_env_checker=True)
     expected = FrameStackObservation(AtariPreprocessing(plain, noop_max=0, frame_skip=4), 4, padding_type="zero")
     actions = random_actions(plain.action_space.n, 550, 1)
-    first, found = steps(Spec("ale", game, {"noop_max": 0, "use_fire_reset": False}), actions, SEEDS[:1])
+    first, results = steps(Spec("ale", game, {"noop_max": 0, "use_fire_reset": False}), actions, SEEDS[:1])
     largest = 0
 
     def compare(a: np.ndarray, b: np.ndarray) -> None:
@@ -144,7 +144,7 @@ def test_frames_are_those_of_gymnasiums_preprocessing(game: str, name: str, monk
     observation, _ = expected.reset(seed=int(SEEDS[0]))
     compare(observation, first[0][0])
     ends, lit = 0, 0
-    for action, step in zip(actions[:, 0], found, strict=True):
+    for action, step in zip(actions[:, 0], results, strict=True):
         observation, reward, terminated, truncated, _ = expected.step(action)
         assert (reward, terminated, truncated) == (step.reward[0], step.terminated[0], step.truncated[0])
         compare(observation, step.next_observation[0][0])
@@ -160,24 +160,24 @@ def test_frames_are_those_of_gymnasiums_preprocessing(game: str, name: str, monk
 
 
 def test_atari_time_limit_is_no_termination() -> None:
-    _, found = steps(Spec(*BREAKOUT, {"max_num_frames_per_episode": 80}), random_actions(4, 60))
-    cut = [(time, i) for time, step in enumerate(found) for i in np.flatnonzero(step.truncated)]
+    _, results = steps(Spec(*BREAKOUT, {"max_num_frames_per_episode": 80}), random_actions(4, 60))
+    cut = [(time, i) for time, step in enumerate(results) for i in np.flatnonzero(step.truncated)]
     assert len(cut) >= 8
     for time, i in cut:
-        step = found[time]
+        step = results[time]
         assert not step.terminated[i]
         assert not step.observation[0][i][:3].any(), "a new game: only one frame of it yet"
         assert step.next_observation[0][i][:3].any(), "the last of the old one"
 
 
-def test_atari_after_a_life_the_game_starts_anew_or_goes_on() -> None:
+def test_atari_after_a_lost_life_the_game_restarts_or_continues() -> None:
     actions = random_actions(4, 120)
     for argument, goes_on in (("episodic_life", False), ("life_loss_info", True)):
-        _, found = steps(Spec(*BREAKOUT, {argument: True}), actions)
-        ended = [(step, i) for step in found for i in np.flatnonzero(step.terminated)]
+        _, results = steps(Spec(*BREAKOUT, {argument: True}), actions)
+        ended = [(step, i) for step in results for i in np.flatnonzero(step.terminated)]
         assert len(ended) > 8
         same = [bool((step.observation[0][i] == step.next_observation[0][i]).all()) for step, i in ended]
-        # Of five lives the loss of the last ends the game in any case.
+        # The loss of the last of five lives ends the game in any case.
         assert not any(same) if not goes_on else sum(same) > len(same) / 2
 
 
@@ -187,9 +187,9 @@ def test_atari_names() -> None:
     assert Pool(Spec("ale", "pong", stack=2)).description.observation.shape == (2, 84, 84)
 
 
-def test_learners_see_clipped_rewards_and_episodes_count_the_score() -> None:
+def test_learners_get_clipped_rewards_and_episodes_report_the_score() -> None:
     action = jnp.asarray(np.random.default_rng(1).integers(0, 9, (120, 2)), jnp.int32)
-    seen, totals = {}, {}
+    rewards_by_clipping, totals = {}, {}
     for clipping in (True, False):
         env = host.make(Spec("ale", "ms_pacman", {"reward_clipping": clipping}))
         with env.opened():
@@ -197,12 +197,12 @@ def test_learners_see_clipped_rewards_and_episodes_count_the_score() -> None:
             for each in action:
                 world, transition = env.step(world, each)
                 rewards.append(np.asarray(transition.reward))
-        seen[clipping] = np.asarray(rewards)
+        rewards_by_clipping[clipping] = np.asarray(rewards)
         totals[clipping] = np.asarray(world.finished.returns + world.episode_return)
-    assert seen[False].max() >= 10
-    np.testing.assert_array_equal(seen[True], np.clip(seen[False], -1, 1))
+    assert rewards_by_clipping[False].max() >= 10
+    np.testing.assert_array_equal(rewards_by_clipping[True], np.clip(rewards_by_clipping[False], -1, 1))
     np.testing.assert_array_equal(totals[True], totals[False])
-    np.testing.assert_array_equal(totals[False], seen[False].sum(axis=0))
+    np.testing.assert_array_equal(totals[False], rewards_by_clipping[False].sum(axis=0))
     for clipped, spec in (
         (True, Spec("envpool", "Pong-v5")),
         (False, Spec("envpool", "Pong-v5", {"reward_clip": False})),
@@ -211,7 +211,7 @@ def test_learners_see_clipped_rewards_and_episodes_count_the_score() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "what"),
+    ("spec", "message"),
     [
         (Spec("envpool", "Pongg-v5"), "unknown envpool environment 'Pongg-v5': did you mean 'Pong-v5'?"),
         (Spec(*CARTPOLE, {"frame_skipp": 2}), "cannot make envpool:CartPole-v1: .*frame_skipp"),
@@ -222,25 +222,25 @@ def test_learners_see_clipped_rewards_and_episodes_count_the_score() -> None:
     ],
     ids=str,
 )
-def test_what_cannot_be_had_is_one_line(spec: Spec, what: str) -> None:
-    with pytest.raises(UnusableError, match=what) as error:
+def test_unusable_environments_are_refused_in_one_line(spec: Spec, message: str) -> None:
+    with pytest.raises(UnusableError, match=message) as error:
         Pool(spec)
     assert "\n" not in str(error.value)
 
 
 def test_ppo_learns_the_same_with_one_replica_and_with_two() -> None:
     algorithm = PPO(num_envs=8, horizon=16, epochs=2, total_steps=8 * 16 * 3, hidden=(8,))
-    found = {}
+    results = {}
     for replicas, devices in ((1, 1), (1, 2), (2, 3)):
         cluster = cpu_cluster(devices, replicas)
         result = fragmenta.train(algorithm, "envpool:CartPole-v1", policy="single_learner_coarse", cluster=cluster)
-        found[replicas, devices] = result
+        results[replicas, devices] = result
         assert sum(record["episodes"] for record in result.metrics) > 5
-    assert_same(found[1, 1].params, found[1, 2].params, 1e-5)
-    assert_same(found[1, 1].params, found[2, 3].params, 1e-5)
-    assert [r["episodes"] for r in found[1, 1].metrics] == [r["episodes"] for r in found[2, 3].metrics]
+    assert_same(results[1, 1].params, results[1, 2].params, 1e-5)
+    assert_same(results[1, 1].params, results[2, 3].params, 1e-5)
+    assert [r["episodes"] for r in results[1, 1].metrics] == [r["episodes"] for r in results[2, 3].metrics]
 
 
-def test_restarts_of_what_cannot_be_restarted_are_refused() -> None:
-    with pytest.raises(UnusableError, match="envpool:CartPole-v1 cannot start single environments anew"):
+def test_restarts_of_vectorised_environments_are_refused() -> None:
+    with pytest.raises(UnusableError, match="envpool:CartPole-v1 cannot restart single environments"):
         Pool(Spec(*CARTPOLE), PoolOptions(restarts=1))

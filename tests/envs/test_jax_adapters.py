@@ -1,6 +1,6 @@
-"""Environments of other packages: what the spaces say, what the package computes, ends and cuts told apart.
+"""Environments of other packages: spaces, step results, and termination versus truncation.
 
-Packages that are not installed are skipped, unless ADAPTERS_REQUIRED is set, as `make adapters` does.
+Packages that are not installed are skipped unless ADAPTERS_REQUIRED is set, as in `make full`.
 """
 
 import dataclasses
@@ -25,16 +25,16 @@ from fragmenta.rl import keys_by_index
 ENVS, STEPS = 4, 100
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # the packages' own, as they trace
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # raised by the packages while tracing
     pytest.mark.filterwarnings("ignore::UserWarning"),
     pytest.mark.filterwarnings("ignore::FutureWarning"),
-    pytest.mark.timeout(1_200),  # on two cores Craftax alone compiles for minutes
+    pytest.mark.timeout(1_200),  # Craftax alone compiles for minutes on two cores
 ]
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """An environment, where to cut it off, and the package's own step from one of our states."""
+    """An environment, its time limit, and the package's own step from one of our states."""
 
     name: str
     limit: int
@@ -51,7 +51,7 @@ class Case:
 
 
 def installed(package: str) -> None:
-    """Skip where the package is missing, or fail if it may not be."""
+    """Skip the test if the package is missing, or fail if it is required."""
     if importlib.util.find_spec({"playground": "mujoco_playground"}.get(package, package)) is None:
         (pytest.fail if os.environ.get("ADAPTERS_REQUIRED") else pytest.skip)(f"{package} is not installed")
 
@@ -80,12 +80,12 @@ def jaxmarl_step(env: Any, state: Any, action: Any, key: Any) -> Any:
 
 CASES = [
     Case("gymnax:CartPole-v1", 20, gymnax_step),
-    Case("gymnax:Breakout-MinAtar", 7, gymnax_step),  # in 0.0.x its state remembers the time limit as its end
+    Case("gymnax:Breakout-MinAtar", 7, gymnax_step),  # in 0.0.x its state stores the time limit as termination
     Case("jaxmarl:switch_riddle", 6, jaxmarl_step),
     Case("brax:inverted_pendulum/spring", 20, state_step),
     Case("playground:CartpoleBalance", 20, state_step, terminates=False),
     Case("jumanji:Snake-v1", 20, jumanji_step),
-    Case("jumanji:LevelBasedForaging-v0", NO_LIMIT, jumanji_step, terminates=False),  # it cuts itself off at 100
+    Case("jumanji:LevelBasedForaging-v0", NO_LIMIT, jumanji_step, terminates=False),  # it truncates itself at 100
     Case("craftax:Craftax-Classic-Symbolic-v1", 20, craftax_step, terminates=False),
 ]
 SLOW = Case("jaxmarl:HeuristicEnemySMAX", 10, jaxmarl_step, terminates=False)
@@ -93,7 +93,7 @@ ALL = pytest.mark.parametrize("case", [*CASES, pytest.param(SLOW, marks=pytest.m
 
 
 def random_actions(env: Environment, key: jax.Array) -> jax.Array:
-    """One action per step, environment and, in a team, agent."""
+    """One action per step, environment and (in a team) agent."""
     space, rows = env.action_space, (STEPS, ENVS) + ((env.num_agents,) if env.num_agents > 1 else ())
     if isinstance(space, Discrete):
         return jax.random.randint(key, rows, 0, space.n)
@@ -105,7 +105,7 @@ def random_actions(env: Environment, key: jax.Array) -> jax.Array:
 
 @functools.cache
 def programs(env: Environment) -> tuple[Any, Any]:
-    """The reset, and STEPS steps with the worlds before and the observations after each; compiled once."""
+    """The compiled reset, and a compiled rollout that returns the world before and the observation after each step."""
 
     def tick(world: World, action: jax.Array) -> tuple[World, tuple[World, Transition, Any]]:
         following, transition = env.step(world, action)
@@ -121,7 +121,7 @@ def rollout(env: Environment, seed: int = 0) -> tuple[World, Transition, Any]:
 
 
 def assert_in(space: Space, value: Any, rows: tuple[int, ...]) -> None:
-    """The value has the space's shape and type, within its bounds."""
+    """Assert that the value has the shape and type of the space, and is within its bounds."""
     if isinstance(space, Dict):
         assert {name for name, _ in space.spaces} == set(value)
         for name, part in space.spaces:
@@ -147,7 +147,7 @@ def entry(tree: Any, *index: int) -> Any:
 
 
 @ALL
-def test_observations_are_as_the_space_says(case: Case) -> None:
+def test_observations_match_the_space(case: Case) -> None:
     env = case.env()
     _, transition, _ = rollout(env)
     rows = (STEPS, ENVS) + ((env.num_agents,) if env.num_agents > 1 else ())
@@ -161,7 +161,7 @@ def test_observations_are_as_the_space_says(case: Case) -> None:
 
 
 @ALL
-def test_a_rollout_depends_on_the_keys_only_and_not_on_places(case: Case) -> None:
+def test_a_rollout_depends_on_the_keys_and_not_on_the_position(case: Case) -> None:
     env = case.env()
     reset, run = programs(env)
     actions, keys = random_actions(env, jax.random.key(7)), keys_by_index(jax.random.key(0), ENVS)
@@ -170,8 +170,8 @@ def test_a_rollout_depends_on_the_keys_only_and_not_on_places(case: Case) -> Non
     order = jnp.asarray([2, 0, 3, 1])
     moved = run(reset(keys[order]), actions[:, order])[1]
     assert_equal(moved, jax.tree.map(lambda x: x[:, order], transition))
-    other = rollout(env, seed=1)[1]
-    parts = zip(jax.tree.leaves(other), jax.tree.leaves(transition), strict=True)
+    other_transition = rollout(env, seed=1)[1]
+    parts = zip(jax.tree.leaves(other_transition), jax.tree.leaves(transition), strict=True)
     assert any(not np.array_equal(one, two) for one, two in parts), "another key, another rollout"
 
 
@@ -197,11 +197,11 @@ def test_the_next_observation_is_the_packages_own_before_the_reset(case: Case) -
     for time, place in [*ends[:2], (3, 1)]:
         key = jax.random.fold_in(jax.random.split(before.key[time, place])[1], 1)
         expected = step(entry(before.state, time, place), transition.action[time, place], key)
-        seen = entry(transition.next_observation, time, place)
-        jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-3, atol=1e-4), seen, expected)
+        actual = entry(transition.next_observation, time, place)
+        jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-3, atol=1e-4), actual, expected)
     time, place = ends[0]
-    shown, fresh = entry(transition.next_observation, time, place), entry(after, time, place)
-    assert any(not np.array_equal(x, y) for x, y in zip(*map(jax.tree.leaves, (shown, fresh)), strict=True))
+    last, fresh = entry(transition.next_observation, time, place), entry(after, time, place)
+    assert any(not np.array_equal(x, y) for x, y in zip(*map(jax.tree.leaves, (last, fresh)), strict=True))
 
 
 def test_cartpole_terminates_where_it_fell() -> None:
@@ -210,7 +210,7 @@ def test_cartpole_terminates_where_it_fell() -> None:
     np.testing.assert_array_equal(transition.terminated, (np.abs(x) > 2.4) | (np.abs(theta) > 12 * np.pi / 180))
 
 
-def test_craftax_tells_death_from_old_age() -> None:
+def test_craftax_tells_death_from_the_time_limit() -> None:
     env: Any = next(case for case in CASES if case.name.startswith("craftax")).env()
     reset, run = programs(env)
     world = reset(keys_by_index(jax.random.key(0), ENVS))
@@ -272,11 +272,11 @@ def test_mappo_trains() -> None:
 
 
 @pytest.mark.parametrize("package", ADAPTERS)
-def test_an_unknown_name_is_one_line_with_the_nearest(package: str) -> None:
+def test_an_unknown_name_is_one_line_with_the_closest_match(package: str) -> None:
     installed(package)
-    known = next(case.name for case in CASES if case.name.startswith(package)).partition("/")[0]
-    with pytest.raises(ConfigError, match=f"did you mean '{known}'") as error:
-        make(known[:-1])
+    name = next(case.name for case in CASES if case.name.startswith(package)).partition("/")[0]
+    with pytest.raises(ConfigError, match=f"did you mean '{name}'") as error:
+        make(name[:-1])
     assert "\n" not in str(error.value)
 
 

@@ -1,4 +1,4 @@
-"""Teams of PettingZoo: agents vanish and keep their place, cut off is not terminated, and MAPPO trains them."""
+"""PettingZoo teams: agents that drop out keep their index, truncation is not termination, and MAPPO trains them."""
 
 import sys
 import types
@@ -29,7 +29,7 @@ def team(mode: str = "serial", **arguments: Any) -> HostEnvironment:
 
 
 def rollout(env: HostEnvironment, num_envs: int, steps: int) -> tuple[list[Any], list[Any]]:
-    """Worlds and transitions; agent i does action i."""
+    """The worlds and transitions if agent i always takes action i."""
     action = jnp.tile(jnp.arange(env.num_agents, dtype=jnp.int32) % 3, (num_envs, 1))
     worlds, transitions = [], []
     with env.opened():
@@ -42,59 +42,61 @@ def rollout(env: HostEnvironment, num_envs: int, steps: int) -> tuple[list[Any],
     return jax.device_get(worlds), transitions
 
 
-def test_vanished_agents_keep_their_place_see_nothing_and_earn_nothing() -> None:
-    worlds, found = rollout(team(), 2, 7)
+def test_agents_that_dropped_out_keep_their_index_and_get_zero_observations_and_rewards() -> None:
+    worlds, transitions = rollout(team(), 2, 7)
     expected = np.asarray([[1, 1, 1], [1, 1, 1], [0, 1, 1], [0, 0, 1], [0, 0, 1], [1, 1, 1], [1, 1, 1]], bool)
-    for time, (world, transition) in enumerate(zip(worlds, found, strict=False)):
+    for time, (world, transition) in enumerate(zip(worlds, transitions, strict=False)):
         np.testing.assert_array_equal(world.alive, np.tile(expected[time], (2, 1)))
         np.testing.assert_array_equal(transition.alive, world.alive)
         np.testing.assert_array_equal(transition.observation, world.observation)
         assert (world.observation[..., 1][world.alive] == time % 5).all()
         np.testing.assert_array_equal(transition.reward, expected[time] * np.asarray([[0.0, 1.0, 2.0]] * 2))
     assert (worlds[4].observation[:, :2] == 0).all(), "long gone: no observation at all"
-    # The first agent terminates at 2, the second at 3, the last is cut off at 5 and has a value still.
-    after = [transition.next_alive[0].tolist() for transition in found[:5]]
+    # The first agent terminates at 2, the second at 3; the last is truncated at 5, so its value is bootstrapped.
+    after = [transition.next_alive[0].tolist() for transition in transitions[:5]]
     assert after == [[1, 1, 1], [0, 1, 1], [0, 0, 1], [0, 0, 1], [0, 0, 1]]
-    flags = [(bool(transition.terminated[0]), bool(transition.truncated[0])) for transition in found[:5]]
+    flags = [(bool(transition.terminated[0]), bool(transition.truncated[0])) for transition in transitions[:5]]
     assert flags == [(False, False)] * 4 + [(False, True)]
     assert worlds[-1].finished.episodes.tolist() == [1, 1]
     np.testing.assert_allclose(worlds[-1].finished.returns, (2 * 0 + 3 * 1 + 5 * 2) / 3)
 
 
 def test_the_last_observation_is_from_before_the_reset() -> None:
-    worlds, found = rollout(team(), 2, 6)
-    last = found[4].next_observation[:, 2]
+    worlds, transitions = rollout(team(), 2, 6)
+    last = transitions[4].next_observation[:, 2]
     assert (last[:, :2] == [2, 5]).all(), "agent 2 at step 5"
     assert (worlds[5].observation[..., 1] == 0).all(), "the world shows the next episode"
-    np.testing.assert_array_equal(found[3].next_observation, worlds[4].observation)
+    np.testing.assert_array_equal(transitions[3].next_observation, worlds[4].observation)
 
 
 @pytest.mark.parametrize(
-    ("leaves", "limit", "flags", "left"),
+    ("leaves", "limit", "flags", "remaining"),
     [
         ((2, 2), 9, (True, False), [0, 0]),
         ((1, 2), 9, (True, False), [0, 0]),
-        ((2, None), 2, (False, True), [0, 1]),  # terminated in the very step that cuts the other off
+        ((2, None), 2, (False, True), [0, 1]),  # one terminates in the step that truncates the other
         ((None, None), 2, (False, True), [1, 1]),
-        ((2, 2), 2, (True, False), [0, 0]),  # both at once: nobody was merely cut off
+        ((2, 2), 2, (True, False), [0, 0]),  # both terminate at the limit: none was truncated
     ],
 )
-def test_how_an_episode_ends(leaves: Any, limit: int, flags: tuple[bool, bool], left: list[int]) -> None:
-    _, found = rollout(team(leaves=leaves, limit=limit), 1, 2)
-    assert not found[0].terminated[0]
-    assert not found[0].truncated[0]
-    assert (bool(found[1].terminated[0]), bool(found[1].truncated[0])) == flags
-    assert found[1].next_alive[0].tolist() == left
+def test_how_an_episode_ends(leaves: Any, limit: int, flags: tuple[bool, bool], remaining: list[int]) -> None:
+    _, transitions = rollout(team(leaves=leaves, limit=limit), 1, 2)
+    assert not transitions[0].terminated[0]
+    assert not transitions[0].truncated[0]
+    assert (bool(transitions[1].terminated[0]), bool(transitions[1].truncated[0])) == flags
+    assert transitions[1].next_alive[0].tolist() == remaining
 
 
-def test_processes_show_what_this_process_shows() -> None:
+def test_processes_give_the_same_results_as_this_process() -> None:
     for a, b in zip(rollout(team(), 4, 7)[1], rollout(team("processes"), 4, 7)[1], strict=True):
         jax.tree.map(np.testing.assert_array_equal, a, b)
 
 
-def train(policy: str, replicas: int, devices: int, env: str = TEAM, **more: Any) -> Any:
+def train(policy: str, replicas: int, devices: int, env: str = TEAM, **options: Any) -> Any:
     cluster: Cluster = cpu_cluster(devices, replicas)
-    result = fragmenta.train(SMALL, env, policy=policy, cluster=cluster, deadline=60.0, **more)
+    result = fragmenta.train(
+        SMALL, env, policy=policy, cluster=cluster, options=fragmenta.RunOptions(deadline=60.0), **options
+    )
     return result.params, result.metrics
 
 
@@ -102,11 +104,11 @@ def train(policy: str, replicas: int, devices: int, env: str = TEAM, **more: Any
 def test_mappo_learns_the_same_wherever_it_runs() -> None:
     expected, metrics = train("single_learner_coarse", 1, 1)
     assert sum(record["episodes"] for record in metrics) > 0, "no episode ended: the test saw too little"
-    # With three replicas every agent has one of its own.
+    # With three replicas every agent has its own.
     for policy, replicas, devices in (("single_learner_coarse", 2, 3), ("environments", 3, 3)):
-        found, found_metrics = train(policy, replicas, devices)
-        assert_same(expected, found, 1e-5)
-        for before, after in zip(metrics, found_metrics, strict=True):
+        params, own_metrics = train(policy, replicas, devices)
+        assert_same(expected, params, 1e-5)
+        for before, after in zip(metrics, own_metrics, strict=True):
             assert before["episodes"] == after["episodes"]
             assert before["return_mean"] == pytest.approx(after["return_mean"], rel=1e-6)
 
@@ -120,21 +122,21 @@ def test_one_agent_is_a_team_too() -> None:
     env.pool.close()
 
 
-def test_mappo_refuses_a_single_agent_of_the_host() -> None:
+def test_mappo_refuses_a_single_agent_on_the_host() -> None:
     env = make("gymnasium:CartPole-v1")
     with pytest.raises(ConfigError, match="not a team"):
         MAPPO().validate(env)
     env.pool.close()
 
 
-def module(**found: Any) -> types.ModuleType:
-    made = types.ModuleType("made_up")
-    made.__dict__.update(found)
-    return made
+def module(**attributes: Any) -> types.ModuleType:
+    result = types.ModuleType("made_up")
+    result.__dict__.update(attributes)
+    return result
 
 
 @pytest.mark.parametrize(
-    ("name", "arguments", "stack", "what"),
+    ("name", "arguments", "stack", "message"),
     [
         ("vanishing_team", {"odd": True}, 1, "different observation spaces: wrap it, for example in supersuit:pad_obs"),
         ("vanishing_team", {}, 4, "leave out stack"),
@@ -143,23 +145,23 @@ def module(**found: Any) -> types.ModuleType:
         ("made_up", {}, 1, "no parallel_env, so its agents take turns"),
     ],
 )
-def test_what_cannot_be_had_is_one_line(
-    name: str, arguments: dict, stack: int, what: str, monkeypatch: pytest.MonkeyPatch
+def test_unusable_environments_are_refused_in_one_line(
+    name: str, arguments: dict, stack: int, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "made_up", module())
-    with pytest.raises(UnusableError, match=what) as error:
+    with pytest.raises(UnusableError, match=message) as error:
         PettingZooEnv("pettingzoo", name, arguments, [], stack)
     assert "\n" not in str(error.value)
 
 
-def test_what_an_environment_needs_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_dependency_of_an_environment_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pygame", None)
-    for loaded in [found for found in sys.modules if found.startswith("pettingzoo.classic")]:
+    for loaded in [name for name in sys.modules if name.startswith("pettingzoo.classic")]:
         monkeypatch.delitem(sys.modules, loaded)
     with pytest.raises(UnusableError, match=r"needs pygame: pip install 'pettingzoo\[classic\]'"):
         PettingZooEnv("pettingzoo", "classic/rps_v2", {}, [], 1)
     monkeypatch.setitem(MOVED, "mpe", "no_such_package")
-    with pytest.raises(UnusableError, match="in a package of its own now: pip install no_such_package"):
+    with pytest.raises(UnusableError, match="moved to its own package: pip install no_such_package"):
         PettingZooEnv("pettingzoo", "mpe/simple_spread_v3", {}, [], 1)
 
 

@@ -1,4 +1,4 @@
-"""Stacked observations: the last ones, the first repeated, nothing of the episode before."""
+"""Stacked observations: the latest ones; the first is repeated, and none is from the previous episode."""
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,7 @@ from fragmenta.envs.probes import ProbeTeam
 from fragmenta.rl import keys_by_index
 
 
-def test_shows_the_last_observations_and_forgets_at_a_reset() -> None:
+def test_stacks_the_latest_observations_and_restarts_at_a_reset() -> None:
     plain, env = make("CartPole-v1"), Stack(make("CartPole-v1"), 3)
     assert env.observation_space.shape == (3, 4)
     assert (env.max_steps, env.shortest_cut, env.action_space) == (500, 500, plain.action_space)
@@ -31,7 +31,7 @@ def test_shows_the_last_observations_and_forgets_at_a_reset() -> None:
     assert resets, "no episode ended: the test saw too little"
 
 
-def test_what_cannot_be_stacked_is_refused() -> None:
+def test_spaces_that_cannot_be_stacked_are_refused() -> None:
     with pytest.raises(ConfigError, match="ProbeTeam cannot be stacked"):
         Stack(ProbeTeam(), 2)
     with pytest.raises(ConfigError, match="frames is 0"):

@@ -1,4 +1,4 @@
-"""Teams: JaxMARL's particle worlds are what JaxMARL computes, the runner flees, agents that drop out keep quiet."""
+"""Teams: particle worlds equal JaxMARL's, the runner flees, and agents that drop out have no effect."""
 
 import dataclasses
 import subprocess
@@ -18,7 +18,7 @@ TEAMS = [SimpleSpread(), SimpleSpread(agents=5), SimpleTag(), SimpleTag(agents=2
 
 
 def rollout(env: TeamEnvironment, num_envs: int, steps: int) -> tuple[World, Transition]:
-    """The world after every step and the transitions, by random actions; time comes first."""
+    """The world after every step and the transitions, under random actions; time is the first axis."""
 
     def tick(world: World, key: jax.Array) -> tuple[World, tuple[World, Transition]]:
         world, transition = env.step(world, jax.random.randint(key, (num_envs, env.agents), 0, env.action_space.n))
@@ -33,7 +33,7 @@ def rollout(env: TeamEnvironment, num_envs: int, steps: int) -> tuple[World, Tra
 
 
 @pytest.mark.parametrize("env", TEAMS, ids=str)
-def test_shapes_are_as_announced(env: ParticleTeam) -> None:
+def test_shapes_match_the_spaces(env: ParticleTeam) -> None:
     world, transition = rollout(env, 4, 3)
     assert transition.observation.shape == (3, 4, env.agents, *env.observation_space.shape)
     assert transition.observation.dtype == jnp.float32
@@ -51,7 +51,7 @@ def test_sizes_by_name() -> None:
 
 
 @pytest.mark.parametrize("env", TEAMS, ids=str)
-def test_a_step_is_that_of_jaxmarl(env: ParticleTeam) -> None:
+def test_a_step_equals_that_of_jaxmarl(env: ParticleTeam) -> None:
     original, names = env.original(), env.original().agents
     _, state = original.reset(jax.random.key(3))
     for step in range(3):
@@ -67,7 +67,7 @@ def test_a_step_is_that_of_jaxmarl(env: ParticleTeam) -> None:
         assert not terminated
 
 
-def test_episodes_are_cut_off_after_25_steps() -> None:
+def test_episodes_are_truncated_after_25_steps() -> None:
     _, transition = rollout(SimpleSpread(), 4, 60)
     assert np.flatnonzero(transition.truncated[:, 0]).tolist() == [24, 49]
     assert not jnp.any(transition.terminated)
@@ -86,7 +86,7 @@ def test_last_observation_is_from_before_the_reset() -> None:
 
 @dataclasses.dataclass(frozen=True)
 class DazedRunner(SimpleTag):
-    """The runner acts by chance, out of the digits of where everybody is."""
+    """The runner acts pseudo-randomly, based on the digits of all positions."""
 
     def scripted(self, state: object) -> list[jax.Array]:
         digits = jnp.sum(jnp.abs(state.p_pos)) * 1e4  # pyright: ignore
@@ -94,7 +94,7 @@ class DazedRunner(SimpleTag):
 
 
 def pursue(env: SimpleTag, world: World) -> jax.Array:
-    """Every chaser straight towards the runner."""
+    """Actions that drive every chaser straight towards the runner."""
     place, velocity = world.state.p_pos, world.state.p_vel
     runner = (place + 0.3 * velocity)[:, env.agents : env.agents + 1]
     way = runner - (place + 0.4 * velocity)[:, : env.agents]
@@ -102,7 +102,7 @@ def pursue(env: SimpleTag, world: World) -> jax.Array:
 
 
 def chase(env: SimpleTag) -> tuple[float, jax.Array]:
-    """Catches per episode under pursuit, and where the runner was at each step."""
+    """Catches per episode under pursuit, and the position of the runner at each step."""
 
     def tick(world: World, _: None) -> tuple[World, jax.Array]:
         return env.step(world, pursue(env, world))[0], world.state.p_pos[:, env.agents]
@@ -127,17 +127,17 @@ def test_the_runner_flees_and_stays_in_the_arena() -> None:
 def test_a_lone_runner_turns_away_from_its_chaser() -> None:
     env = SimpleTag(agents=1)
     state = env.initial(jax.random.key(0))
-    far = jnp.asarray([[5.0, 5.0], [-5.0, 5.0]])  # the obstacles, out of the way
+    obstacles = jnp.asarray([[5.0, 5.0], [-5.0, 5.0]])  # the obstacles, out of the way
     for chaser, expected in (((-0.3, 0.0), 2), ((0.3, 0.0), 1), ((0.0, -0.3), 4), ((0.0, 0.3), 3)):
-        places = jnp.concatenate([jnp.asarray([chaser, (0.0, 0.0)]), far])
+        places = jnp.concatenate([jnp.asarray([chaser, (0.0, 0.0)]), obstacles])
         (action,) = env.scripted(state.replace(p_pos=places))
         assert int(action) == expected
-    cornered = jnp.concatenate([jnp.asarray([(0.6, 0.0), (0.9, 0.0)]), far])
+    cornered = jnp.concatenate([jnp.asarray([(0.6, 0.0), (0.9, 0.0)]), obstacles])
     (action,) = env.scripted(state.replace(p_pos=cornered))
     assert int(action) in (3, 4), "along the edge, neither out of the arena nor into the chaser"
 
 
-def test_agents_that_dropped_out_show_garbage_and_earn_nothing() -> None:
+def test_agents_that_dropped_out_observe_garbage_and_get_no_reward() -> None:
     env = ProbeTeam(garbage=1e6)
     _, transition = rollout(env, 3, 8)
     for time in range(8):
@@ -151,14 +151,14 @@ def test_agents_that_dropped_out_show_garbage_and_earn_nothing() -> None:
     assert np.flatnonzero(transition.terminated[:, 0]).tolist() == [3, 7]
 
 
-def test_importing_fragmenta_leaves_jaxmarl_alone_and_making_prints_nothing() -> None:
+def test_importing_fragmenta_does_not_import_jaxmarl_and_make_prints_nothing() -> None:
     code = (
         "import sys, fragmenta; assert 'jaxmarl' not in sys.modules; "
         "kept = sys.stdout, sys.stderr; fragmenta.make('jaxmarl:simple_tag'); "
         "assert 'jaxmarl' in sys.modules; assert kept == (sys.stdout, sys.stderr)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == ""
+    completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert completed.stdout == ""
 
 
 def test_a_missing_jaxmarl_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The canonical transition: final observations, truncation against termination, keys per environment."""
+"""The canonical transition: final observations, truncation versus termination, keys per environment."""
 
 import jax
 import jax.numpy as jnp
@@ -11,14 +11,14 @@ from fragmenta.rl import keys_by_index
 def test_next_observation_is_the_one_before_the_reset() -> None:
     env = make("ProbeDiscount")
     world = env.reset(keys_by_index(jax.random.key(0), 3))
-    seen = []
+    rows = []
     for _ in range(4):
         world, transition = env.step(world, jnp.zeros(3, jnp.int32))
-        seen.append([float(x[0, 0] if x.ndim > 1 else x[0]) for x in transition[:1] + transition[2:6]])
+        rows.append([float(x[0, 0] if x.ndim > 1 else x[0]) for x in transition[:1] + transition[2:6]])
     # observation, reward, terminated, truncated, next observation
-    assert seen[0] == [0, 0, 0, 0, 1]
-    assert seen[1] == [1, 1, 1, 0, 1], "the episode ended at 1; the world shows 0 again, the transition does not"
-    assert seen[2] == [0, 0, 0, 0, 1]
+    assert rows[0] == [0, 0, 0, 0, 1]
+    assert rows[1] == [1, 1, 1, 0, 1], "the episode ended at 1; the world shows 0 again, the transition does not"
+    assert rows[2] == [0, 0, 0, 0, 1]
     assert world.finished.episodes.tolist() == [2, 2, 2]
     assert world.finished.returns.tolist() == [2.0, 2.0, 2.0]
     assert world.clear_finished().finished.lengths.tolist() == [0, 0, 0]

@@ -1,4 +1,4 @@
-"""Checkpoints that are damaged, and checkpoints whose writer is killed."""
+"""Damaged checkpoints, and checkpoints whose writer is killed."""
 
 import os
 import random
@@ -24,13 +24,13 @@ def checkpoint(iteration: int) -> Checkpoint:
     return Checkpoint(arrays, iteration, 100 * iteration, float(-iteration))
 
 
-def assert_is(found: Checkpoint, iteration: int) -> None:
+def assert_is(actual: Checkpoint, iteration: int) -> None:
     expected = checkpoint(iteration)
-    assert (found.iteration, found.steps) == (iteration, expected.steps)
-    assert found.arrays.keys() == expected.arrays.keys()
+    assert (actual.iteration, actual.steps) == (iteration, expected.steps)
+    assert actual.arrays.keys() == expected.arrays.keys()
     for name, array in expected.arrays.items():
-        assert found.arrays[name].dtype == array.dtype
-        assert np.array_equal(found.arrays[name], array)
+        assert actual.arrays[name].dtype == array.dtype
+        assert np.array_equal(actual.arrays[name], array)
 
 
 def flip(path: Path) -> None:
@@ -47,8 +47,8 @@ DAMAGE = {
 }
 
 
-@pytest.mark.parametrize("how", DAMAGE)
-def test_damage_to_any_file_is_noticed_and_the_one_before_is_used(how: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damage_to_any_file_is_detected_and_the_previous_checkpoint_is_used(damage: str, tmp_path: Path) -> None:
     folder = CheckpointFolder(tmp_path / "sound")
     for iteration in (1, 2):
         folder.save(checkpoint(iteration))
@@ -56,12 +56,12 @@ def test_damage_to_any_file_is_noticed_and_the_one_before_is_used(how: str, tmp_
     assert len(files) > 5
     for file in files:
         shutil.copytree(folder.path, tmp_path / "damaged")
-        DAMAGE[how](tmp_path / "damaged" / file)
-        said: list[str] = []
-        assert_is(CheckpointFolder(tmp_path / "damaged").newest(said.append), 1)
-        assert len(said) == 1
-        assert "0000000002 is damaged (" in said[0]
-        assert said[0].endswith("the one before it is used")
+        DAMAGE[damage](tmp_path / "damaged" / file)
+        warnings: list[str] = []
+        assert_is(CheckpointFolder(tmp_path / "damaged").newest(warnings.append), 1)
+        assert len(warnings) == 1
+        assert "0000000002 is damaged (" in warnings[0]
+        assert warnings[0].endswith("using the one before it")
         shutil.rmtree(tmp_path / "damaged")
 
 
@@ -72,12 +72,12 @@ def test_the_latest_and_the_best_are_kept(tmp_path: Path) -> None:
     assert folder.names() == ["0000000001", "0000000004", "0000000005"]
 
 
-def test_nothing_whole_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="has no checkpoint that is whole"):
+def test_no_intact_checkpoint_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="has no intact checkpoint"):
         CheckpointFolder(tmp_path / "none").newest()
 
 
-# Forks before anything is computed, because a start of Python with all its imports takes longer than a hundred saves.
+# Forks before JAX computes anything: starting Python with all imports takes longer than a hundred saves.
 WRITER = """
 import os, sys
 sys.path[:0] = {paths!r}
@@ -103,7 +103,7 @@ for line in sys.stdin:
 
 
 @pytest.mark.timeout(3_600)
-def test_a_writer_that_is_killed_leaves_whole_checkpoints_and_loses_only_the_one_in_flight(tmp_path: Path) -> None:
+def test_a_killed_writer_leaves_intact_checkpoints_and_loses_only_the_one_in_flight(tmp_path: Path) -> None:
     program = WRITER.format(paths=[str(Path(__file__).parent)], folder=str(tmp_path))
     environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
     writer = subprocess.Popen(
@@ -117,14 +117,14 @@ def test_a_writer_that_is_killed_leaves_whole_checkpoints_and_loses_only_the_one
     )
     assert writer.stdin is not None
     assert writer.stdout is not None
-    folder, saved, said = CheckpointFolder(tmp_path), 0, list[str]()
+    folder, saved, warnings = CheckpointFolder(tmp_path), 0, list[str]()
     generator = random.Random(0)
     child = None
     try:
         for _ in range(KILLS):
             print(saved + 1, file=writer.stdin, flush=True)
             child = int(writer.stdout.readline().removeprefix("pid "))
-            assert writer.stdout.readline() == f"saved {saved + 1}\n"  # it is at work
+            assert writer.stdout.readline() == f"saved {saved + 1}\n"  # it is running
             saved += 1
             time.sleep(generator.uniform(0.0, 0.1))
             os.kill(child, signal.SIGKILL)
@@ -132,15 +132,15 @@ def test_a_writer_that_is_killed_leaves_whole_checkpoints_and_loses_only_the_one
                 saved = int(line.removeprefix("saved "))
             assert line == f"ended {int(signal.SIGKILL)}\n"
             child = None
-            found = folder.newest(said.append)
-            # One more than was said may be there: killed between the renaming and the saying.
-            assert found.iteration in (saved, saved + 1)
-            assert_is(found, found.iteration)
-            saved = found.iteration
+            newest = folder.newest(warnings.append)
+            # There may be one more than was printed, if it was killed between the rename and the print.
+            assert newest.iteration in (saved, saved + 1)
+            assert_is(newest, newest.iteration)
+            saved = newest.iteration
     finally:
         if child is not None:
             os.kill(child, signal.SIGKILL)
         writer.stdin.close()
         writer.wait(20)
         writer.stdout.close()
-    assert not said, "no checkpoint was torn"
+    assert not warnings, "no checkpoint was torn"

@@ -1,4 +1,4 @@
-"""A run with processes of its own that is interrupted or killed, or loses one: what it says, leaves and listens on."""
+"""A run with processes that is interrupted or killed or loses a process: messages, leftovers and open ports."""
 
 import ipaddress
 import re
@@ -24,7 +24,7 @@ def run_dir(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def begin(run_dir: Path) -> Iterator:
-    """Starts a run and waits until it trains; ends it, whatever the test does."""
+    """Starts a run and waits until it trains; always ends it after the test."""
     started: list[subprocess.Popen[str]] = []
 
     def run(*flags: str) -> tuple[subprocess.Popen[str], list[psutil.Process]]:
@@ -42,7 +42,7 @@ def begin(run_dir: Path) -> Iterator:
 
 
 def listening(processes: list[psutil.Process]) -> list[str]:
-    """The addresses that these listen on, as in /proc/net/tcp and tcp6."""
+    """The addresses that these processes listen on, as in /proc/net/tcp and tcp6."""
     connections = [c for process in processes for c in process.net_connections("tcp") if c.status == "LISTEN"]
     return [c.laddr.ip.removeprefix("::ffff:") for c in connections]
 
@@ -60,11 +60,11 @@ def test_processes_listen_on_loopback_only_and_ctrl_c_saves_and_leaves_none(begi
     assert all(heard_on), "the coordinator listens for its processes, and they for each other's sums"
     assert all(ipaddress.ip_address(ip).is_loopback for ips in heard_on for ip in ips), heard_on
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=30)
+    _, output = process.communicate(timeout=30)
     assert process.returncode == 130
     assert not psutil.wait_procs(members, 5)[1]
-    (line,) = said.splitlines()
-    assert re.match(r"fragmenta: SIGINT: saved after [\d,]+ of .* steps; go on with: fragmenta resume", line), said
+    (line,) = output.splitlines()
+    assert re.match(r"fragmenta: SIGINT: saved after [\d,]+ of .* steps; continue with: fragmenta resume", line), output
     assert list((run_dir / "checkpoints").iterdir())
 
 
@@ -72,7 +72,7 @@ def test_processes_listen_on_loopback_only_and_ctrl_c_saves_and_leaves_none(begi
 def test_a_killed_coordinator_leaves_no_process_and_the_run_can_be_resumed(policy: str, begin, run_dir: Path) -> None:
     process, members = begin(*PROCESSES, "--policy", policy, "--checkpoint-every", "1")
     assert len(members) == 3
-    members[0].send_signal(signal.SIGSTOP)  # even one that is stuck must go
+    members[0].send_signal(signal.SIGSTOP)  # even a stuck process must end
     process.kill()
     process.communicate(timeout=10)
     assert not psutil.wait_procs(members, 5)[1]
@@ -83,8 +83,8 @@ def test_a_killed_coordinator_leaves_no_process_and_the_run_can_be_resumed(polic
 def test_a_loss_beyond_the_budget_is_one_line(begin) -> None:
     process, members = begin(*PROCESSES, "--policy", "single_learner_coarse", "--restarts", "0")
     members[1].kill()
-    _, said = process.communicate(timeout=30)
+    _, output = process.communicate(timeout=30)
     assert process.returncode == 1
     assert not psutil.wait_procs(members, 5)[1]
-    (line,) = said.splitlines()
-    assert re.match(r"fragmenta: (actor\[\d\]|learner) died by SIGKILL", line), said
+    (line,) = output.splitlines()
+    assert re.match(r"fragmenta: (actor\[\d\]|learner) was killed by SIGKILL", line), output

@@ -1,4 +1,4 @@
-"""What a run leaves in a Python process that lives on, however it ended: no file, no thread, no process, no memory."""
+"""After any kind of end, a run leaves no open file, thread, process or shared memory in a Python process."""
 
 import gc
 import os
@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 import fragmenta
-from fragmenta import A2C, EnvOptions, EvaluationOptions, SaveOptions
+from fragmenta import A2C, EnvOptions, EvaluationOptions, RunOptions, SaveOptions
 from fragmenta.training.stopping import StoppedError
 from fragmenta_core.faults import EnvironmentFaultError
 
@@ -21,7 +21,7 @@ SHARED_MEMORY = Path("/dev/shm")
 
 
 class At:
-    """Does something once the run is in the middle."""
+    """A watcher that calls a function in the middle of the run."""
 
     def __init__(self, act: Callable[[], None]) -> None:
         self._act = act
@@ -53,22 +53,22 @@ def fail() -> None:
 
 
 def run(run_dir: Path, act: Callable[[], None] = nothing, fault_at: int = 10**6) -> None:
-    """Everything that opens something: processes, TensorBoard, checkpoints, evaluations, a timeline."""
-    arguments = f'{{"how": "raise", "at": {fault_at}}}'
+    """A run with everything that opens resources: processes, TensorBoard, checkpoints, evaluations, a timeline."""
+    arguments = f'{{"fault": "raise", "at": {fault_at}}}'
     env = fragmenta.make("faulty_envs:Steady", EnvOptions(arguments, env_mode="processes", env_workers=2))
-    evaluated = EvaluationOptions(0 if fault_at == 10**6 else 1, 1)  # an episode ends with the fault only
-    how: dict[str, Any] = {"save_options": SaveOptions(1), "evaluation": evaluated, "timeline": True}
-    fragmenta.train(ALGORITHM, env, run_dir=run_dir, watcher=At(act), **how)
+    evaluation = EvaluationOptions(0 if fault_at == 10**6 else 1, 1)  # episodes end only with the fault
+    options: dict[str, Any] = {"options": RunOptions(saving=SaveOptions(1), evaluation=evaluation, timeline=True)}
+    fragmenta.train(ALGORITHM, env, run_dir=run_dir, watcher=At(act), **options)
 
 
-def held() -> dict[str, Any]:
-    """What this process has open. Files by what they are: numbers are given anew."""
-    gc.collect()  # what an exception refers to goes with it
+def open_resources() -> dict[str, Any]:
+    """The open resources of this process. Files are listed by target, because descriptors are reused."""
+    gc.collect()  # frees what a past exception refers to
     files = []
     for descriptor in os.listdir("/proc/self/fd"):
         try:
             files.append(os.readlink(f"/proc/self/fd/{descriptor}"))
-        except FileNotFoundError:  # the one that listed them
+        except FileNotFoundError:  # the descriptor of the listing itself
             continue
     return {
         "files": sorted(files),
@@ -80,7 +80,7 @@ def held() -> dict[str, Any]:
 
 @pytest.fixture(scope="module", autouse=True)
 def warm(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """What JAX and Orbax open once stays open."""
+    """A first run, because JAX and Orbax keep some resources open."""
     run(tmp_path_factory.mktemp("warm") / "run")
 
 
@@ -98,11 +98,11 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> None:
 def test_a_run_leaves_nothing_open(
     act: Callable[[], None], fault_at: int, raises: type[BaseException] | None, tmp_path: Path
 ) -> None:
-    before, handler = held(), signal.getsignal(signal.SIGINT)  # which is none in a shell's background
+    before, handler = open_resources(), signal.getsignal(signal.SIGINT)  # SIG_IGN in the background of a shell
     if raises is None:
         run(tmp_path / "run", act, fault_at)
     else:
         with pytest.raises(raises):
             run(tmp_path / "run", act, fault_at)
-    assert held() == before
+    assert open_resources() == before
     assert signal.getsignal(signal.SIGINT) is handler

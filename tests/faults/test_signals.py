@@ -1,4 +1,4 @@
-"""A run that is interrupted, preempted or killed: what it leaves, and that it goes on from there."""
+"""A run that is interrupted, preempted or killed: what it leaves behind, and that it can be resumed."""
 
 import json
 import signal
@@ -21,10 +21,10 @@ SHARED_MEMORY = Path("/dev/shm")
 
 
 class Started:
-    """A run with environments in processes."""
+    """A running command with environments in processes."""
 
     def __init__(self, run_dir: Path, *flags: str) -> None:
-        self.run_dir, self._named = run_dir, set(SHARED_MEMORY.glob("*"))
+        self.run_dir, self._names_before = run_dir, set(SHARED_MEMORY.glob("*"))
         command = [*TRAIN, *PROCESSES, *TINY, *LONG, *flags, "--run-dir", str(run_dir)]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
@@ -32,11 +32,11 @@ class Started:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.process.kill()  # where the test has failed before it ended
+        self.process.kill()  # if the test failed before the run ended
         self.process.communicate()
 
     def records(self) -> list[dict]:
-        """Those of all whole lines."""
+        """The records of all complete lines."""
         metrics = self.run_dir / "metrics.jsonl"
         lines = metrics.read_text().splitlines(keepends=True) if metrics.exists() else []
         return [json.loads(line) for line in lines if line.endswith("\n")]
@@ -44,63 +44,63 @@ class Started:
     def checkpoints(self) -> list[Path]:
         return sorted((self.run_dir / "checkpoints").glob("0*"))
 
-    def wait_until(self, done: Callable[[], bool]) -> None:
+    def wait_until(self, condition: Callable[[], bool]) -> None:
         deadline = time.monotonic() + 120
-        while not done():
+        while not condition():
             assert self.process.poll() is None, self.process.communicate()
             assert time.monotonic() < deadline, "it does not come to train"
             time.sleep(0.02)
 
     def end(self, *signals: signal.Signals) -> tuple[int, str]:
-        """Exit code and what was said, once it has trained a little; afterwards nothing of it is left."""
+        """Send signals after a few iterations, assert that nothing is left behind, and return exit code and output."""
         self.wait_until(lambda: len(self.records()) >= 3)
         children = psutil.Process(self.process.pid).children(recursive=True)
         assert children
         for number in signals:
             self.process.send_signal(number)
-        _, said = self.process.communicate(timeout=10)
+        _, output = self.process.communicate(timeout=10)
         _, left = psutil.wait_procs(children, 5)
         assert not left
-        assert set(SHARED_MEMORY.glob("*")) <= self._named
-        return self.process.returncode, said
+        assert set(SHARED_MEMORY.glob("*")) <= self._names_before
+        return self.process.returncode, output
 
 
 def go_on(run: Started, capsys: pytest.CaptureFixture[str]) -> dict:
-    """Resume for a little, and return the summary."""
+    """Resume for a few iterations, and return the summary."""
     steps = run.records()[-1]["steps"] + 64
     assert main(["resume", str(run.run_dir), "--total-steps", str(steps), "--json"]) == 0
     return json.loads(capsys.readouterr().out)
 
 
 @pytest.mark.parametrize(
-    ("which", "code"), [(signal.SIGTERM, 143), pytest.param(signal.SIGINT, 130, marks=pytest.mark.full)]
+    ("signal_number", "code"), [(signal.SIGTERM, 143), pytest.param(signal.SIGINT, 130, marks=pytest.mark.full)]
 )
-def test_interrupted_or_preempted_it_saves_says_how_to_go_on_and_loses_nothing(
-    which: signal.Signals, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_interrupted_or_preempted_it_saves_says_how_to_resume_and_loses_nothing(
+    signal_number: signal.Signals, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with Started(tmp_path / "run") as run:
-        exit_code, said = run.end(which)
+        exit_code, output = run.end(signal_number)
     assert exit_code == code
-    (line,) = said.splitlines()
-    assert line.startswith(f"fragmenta: {which.name}: saved after ")
-    assert line.endswith(f"go on with: fragmenta resume {run.run_dir}")
-    done = run.records()
-    assert int(run.checkpoints()[-1].name) == len(done), "the checkpoint has every iteration that was done"
-    assert go_on(run, capsys)["total_steps"] > done[-1]["steps"]
+    (line,) = output.splitlines()
+    assert line.startswith(f"fragmenta: {signal_number.name}: saved after ")
+    assert line.endswith(f"continue with: fragmenta resume {run.run_dir}")
+    records = run.records()
+    assert int(run.checkpoints()[-1].name) == len(records), "the checkpoint has every iteration that was done"
+    assert go_on(run, capsys)["total_steps"] > records[-1]["steps"]
 
 
 def test_interrupted_twice_it_ends_at_once(tmp_path: Path) -> None:
     with Started(tmp_path / "run") as run:
-        exit_code, said = run.end(signal.SIGINT, signal.SIGINT)
+        exit_code, output = run.end(signal.SIGINT, signal.SIGINT)
     assert exit_code == 130
-    assert "Traceback" not in said
+    assert "Traceback" not in output
 
 
-def test_killed_it_leaves_no_process_and_goes_on_from_its_last_checkpoint(
+def test_killed_it_leaves_no_process_and_resumes_from_its_last_checkpoint(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with Started(tmp_path / "run", "--checkpoint-every", "1") as run:
-        run.wait_until(lambda: len(run.checkpoints()) >= 2)  # the saver may be behind the iterations
+        run.wait_until(lambda: len(run.checkpoints()) >= 2)  # saving may lag behind training
         exit_code, _ = run.end(signal.SIGKILL)
     assert exit_code == -signal.SIGKILL
     assert go_on(run, capsys)["policy"] == "single_learner_coarse"
@@ -113,15 +113,15 @@ def test_two_runs_at_once_both_complete(tmp_path: Path) -> None:
         subprocess.Popen([*TRAIN, *flags, "--run-dir", str(tmp_path / name)], stdout=subprocess.PIPE, text=True)
         for name in "ab"
     ]
-    found = [json.loads(run.communicate(timeout=120)[0]) for run in runs]
-    assert found[0]["params_sha256"] == found[1]["params_sha256"]
+    summaries = [json.loads(run.communicate(timeout=120)[0]) for run in runs]
+    assert summaries[0]["params_sha256"] == summaries[1]["params_sha256"]
 
 
-def test_no_wait_or_rate_depends_on_the_clock_on_the_wall() -> None:
+def test_no_wait_or_rate_depends_on_wall_clock_time() -> None:
     source = Path(__file__).parents[2] / "src"
-    named = [path.name for path in source.rglob("*.py") if "time.time(" in path.read_text()]
-    # TensorBoard asks when it was; nothing waits for that.
-    assert named == ["sinks.py"], "a clock that jumps would disturb these: use time.monotonic"
+    users = [path.name for path in source.rglob("*.py") if "time.time(" in path.read_text()]
+    # TensorBoard needs timestamps; nothing waits for those.
+    assert users == ["sinks.py"], "a clock that jumps would disturb these: use time.monotonic"
 
 
 def test_a_full_disk_is_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -135,4 +135,4 @@ def test_a_full_disk_is_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[st
         subprocess.run(["umount", str(tmp_path)], check=True)
     (line,) = capfd.readouterr().err.splitlines()
     assert line.startswith("fragmenta: cannot write ")
-    assert line.endswith("No space left on device: the run has ended; free some space first")
+    assert line.endswith("No space left on device: the run has ended; free some disk space")

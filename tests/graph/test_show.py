@@ -1,4 +1,4 @@
-"""Listings and drawings: what a person reads."""
+"""Listings and drawings of plans."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,7 @@ from fragmenta import A2C, IMPALA, MAPPO, PPO, Cluster, project, trace
 from fragmenta.graph import Operator
 from fragmenta.graph.show import to_dot, to_mermaid
 from loops.ppo import TrainStatePPO
-from pictures import PICTURES, drawn
+from pictures import PICTURES, diagram
 
 TWO = Cluster(("cpu:0", "cpu:1", "cpu:2"), replicas=2)
 GRAPH = trace(PPO(num_envs=8), "CartPole-v1")
@@ -43,7 +43,7 @@ def test_coarse_sends_nothing_inside_the_loop() -> None:
 @pytest.mark.parametrize(
     ("policy", "holders"), [("single_learner_coarse", ["actor", "learner"]), ("single_learner_fine", ["learner"])]
 )
-def test_keys_are_carried_by_whoever_needs_them_and_never_sent(policy: str, holders: list[str]) -> None:
+def test_keys_are_carried_by_the_fragments_that_use_them_and_never_sent(policy: str, holders: list[str]) -> None:
     plan = project(GRAPH, policy, TWO)
     assert not [i for i in plan.interfaces if "key" in i.name]
     keys = GRAPH.state_names.index("keys")
@@ -98,7 +98,7 @@ TEAM = MAPPO(num_envs=6, horizon=4, minibatches=2, epochs=1, hidden=(8,))
     ],
 )
 def test_every_operator_is_in_a_listing(algorithm: Any, env: str, policy: str, cluster: Any, operators: Any) -> None:
-    """`tests/test_equivalence.py` and `tests/engines` run each of these."""
+    """`tests/test_equivalence.py` and `tests/engines` run all of these."""
     text = str(project(trace(algorithm, env), policy, cluster, merge=False))
     for operator in operators:
         assert f"[{operator}, " in text, text
@@ -108,10 +108,10 @@ def test_a_collective_counts_every_time_and_every_replica() -> None:
     plan = project(trace(PPO(num_envs=8, hidden=(8,)), "CartPole-v1"), "multi_learner", SIX, merge=False)
     (sums,) = plan["learner"].collectives()
     gradient = (4 * 8 + 8 + 8 * 2 + 2) + (4 * 8 + 8 + 8 * 1 + 1)
-    often = gradient + 2  # the two moments of the advantages
-    once = 4 + 4 + 3  # four losses, how the values fit, three counts of episodes
-    assert (sums.operator, sums.times) == (Operator.ALL_REDUCE, 16)
-    assert sums.bytes_per_iteration == 2 * 4 * (16 * often + once)
+    per_update = gradient + 2  # the two moments of the advantages
+    per_iteration = 4 + 4 + 3  # four losses, four sums of the value fit, three episode counts
+    assert (sums.operator, sums.times) == (Operator.ALL_REDUCE, 32)
+    assert sums.bytes_per_iteration == 2 * 4 * (32 * per_update + per_iteration)
 
 
 def test_the_plan_says_what_replicas_cost() -> None:
@@ -119,7 +119,7 @@ def test_the_plan_says_what_replicas_cost() -> None:
     assert "2 replicas as one program, gathering nothing, " in text
     assert "cost of replicas" not in text
     costly = str(project(trace(TrainStatePPO(), "CartPole-v1"), "fused", SIX, merge=False))
-    assert "every replica does all of learn" in costly
+    assert "every replica computes all of learn" in costly
     assert re.search(
         r"cost of replicas: all: gathers [\d.]+ KB per iteration for gather \(ppo.py:\d+\); instead, ", costly
     )
@@ -127,6 +127,6 @@ def test_the_plan_says_what_replicas_cost() -> None:
 
 @pytest.mark.parametrize("picture", sorted(PICTURES))
 def test_pictures_in_the_documentation_are_current(picture: str) -> None:
-    """`python docs/pictures.py` writes them anew."""
+    """`python docs/pictures.py` rewrites them."""
     text = (Path(__file__).parents[2] / "docs" / "policies.md").read_text()
-    assert drawn(picture) in text
+    assert diagram(picture) in text

@@ -1,6 +1,6 @@
-"""Training loops as people outside write them: plain JAX, with nothing said about replicas.
+"""Training loops as users write them: plain JAX, without any regard for replicas.
 
-The meaning of each is `jax.jit(iterate)`. They are numerically tame: a few iterations with another order of float sums
+Each is defined by `jax.jit(iterate)`. They are numerically stable: a few iterations with another order of float sums
 stay within 1e-5.
 """
 
@@ -46,4 +46,4 @@ LOOPS: dict[str, tuple[Algorithm, Environment]] = {
 }
 
 WITH_GRADIENTS = ("ppo_nested", "dqn_rings", "sac", "statistics", "transforms")
-"""Those with the stages `gradient` and `apply`, which the policy `central` places."""
+"""Loops with the stages `gradient` and `apply`, which the distribution policy `central` places."""

@@ -1,4 +1,4 @@
-"""Stages in odd places: within other stages, called in Python loops, in branches, in loops of unknown length."""
+"""Stages in unusual places: inside other stages, in Python loops, in branches, in loops of dynamic length."""
 
 import dataclasses
 import enum
@@ -12,7 +12,7 @@ from fragmenta import Algorithm, Environment, stage
 
 @jax.tree_util.register_static
 class Mode(enum.Enum):
-    """Something that a stage decides by while it is traced."""
+    """A Python value that a stage branches on while it is traced."""
 
     LINEAR = "linear"
     SQUASHED = "squashed"
@@ -27,7 +27,7 @@ class State(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class ControlFlowBase(Algorithm):
-    """A linear policy with noise, which the loops below train in ways that only exercise control flow."""
+    """A linear policy with noise; the loops below train it only to exercise control flow."""
 
     num_envs: int = 8
 
@@ -54,7 +54,7 @@ class ControlFlowBase(Algorithm):
 
 @dataclasses.dataclass(frozen=True)
 class NestedLoops(ControlFlowBase):
-    """Stages in stages, a stage called twice, Python loops over stages, a scan in a scan, a scan of length 0."""
+    """Nested stages, a stage called twice, Python loops over stages, nested scans, a scan of length 0."""
 
     @property
     def steps_per_iteration(self) -> int:
@@ -62,7 +62,7 @@ class NestedLoops(ControlFlowBase):
 
     @stage
     def head(self, index: Any, heads: jax.Array, observation: jax.Array, reward: jax.Array) -> jax.Array:
-        """One of several small learners; `index` is a Python number."""
+        """One of several small learners; `index` is a Python int."""
         error = observation @ heads[index] - 0.1 * (index + 1) * reward
         return heads.at[index].add(-0.01 * jnp.mean(error[..., None] * observation, axis=(0, 1)))
 
@@ -78,8 +78,8 @@ class NestedLoops(ControlFlowBase):
 
         def tick(world: Any, key: jax.Array) -> Any:
             action = self.act(state.weights, world.observation, key, True)
-            after, seen = env.step(world, action)
-            return after, (world.observation, seen.reward)
+            next_world, transition = env.step(world, action)
+            return next_world, (world.observation, transition.reward)
 
         def round_of(world: Any, keys: jax.Array) -> Any:
             return jax.lax.scan(tick, world, keys)
@@ -89,8 +89,8 @@ class NestedLoops(ControlFlowBase):
         observation, reward = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), steps)
         weights = self.learn(state.weights, observation, reward)
         calm = self.act(weights, world.observation, last_key, False)
-        world, seen = env.step(world, calm)
-        weights = self.learn(weights, seen.observation[None], seen.reward[None])
+        world, transition = env.step(world, calm)
+        weights = self.learn(weights, transition.observation[None], transition.reward[None])
         heads = state.heads
         for index in range(3):
             heads = self.head(index, heads, observation, reward)
@@ -124,8 +124,8 @@ class BranchingLoop(ControlFlowBase):
         def tick(time: jax.Array, carry: Any) -> Any:
             world, total = carry
             action = self.act(state.weights, world.observation, jax.random.fold_in(act_key, time), True)
-            world, seen = env.step(world, action)
-            return world, total + seen.reward
+            world, transition = env.step(world, action)
+            return world, total + transition.reward
 
         world, total = jax.lax.fori_loop(0, 4, tick, (state.world, jnp.zeros(self.num_envs)))
         weights = jax.lax.cond(
@@ -136,7 +136,7 @@ class BranchingLoop(ControlFlowBase):
         choice = jax.random.randint(choice_key, (), 0, 3)
         weights = jax.lax.switch(choice, [self.decay, lambda w: self.decay(self.decay(w)), lambda w: w], weights)
 
-        def far(carry: Any) -> jax.Array:
+        def unfinished(carry: Any) -> jax.Array:
             heads, count = carry
             return (count < 5) & (jnp.abs(heads - 0.2 * world.observation.mean(0)).max() > 0.013)
 
@@ -144,14 +144,14 @@ class BranchingLoop(ControlFlowBase):
             heads, count = carry
             return self.refine(heads, world.observation), count + 1
 
-        heads, count = jax.lax.while_loop(far, closer, (state.heads, jnp.zeros((), jnp.int32)))
+        heads, count = jax.lax.while_loop(unfinished, closer, (state.heads, jnp.zeros((), jnp.int32)))
         metrics = {"return": total.mean(), "choice": choice, "count": count}
         return State(world, weights, heads, key), metrics
 
 
 @dataclasses.dataclass(frozen=True)
 class StringArgument(ControlFlowBase):
-    """A stage that takes a plain string, and decides by it."""
+    """A stage that takes a string and branches on it."""
 
     @stage
     def update(self, weights: jax.Array, observation: jax.Array, rule: str) -> jax.Array:
@@ -160,6 +160,6 @@ class StringArgument(ControlFlowBase):
 
     def iterate(self, env: Environment, state: State) -> Any:
         key, act_key = jax.random.split(state.key)
-        world, seen = env.step(state.world, self.act(state.weights, state.world.observation, act_key, True))
-        weights = self.update(state.weights, seen.observation, "mean")
-        return State(world, weights, state.heads, key), {"reward": seen.reward.mean()}
+        world, transition = env.step(state.world, self.act(state.weights, state.world.observation, act_key, True))
+        weights = self.update(state.weights, transition.observation, "mean")
+        return State(world, weights, state.heads, key), {"reward": transition.reward.mean()}

@@ -1,4 +1,4 @@
-"""DQN with one ring for all environments, and with a ring for each."""
+"""DQN with one replay ring for all environments, and with one per environment."""
 
 import dataclasses
 from typing import Any, NamedTuple
@@ -22,9 +22,9 @@ class Experience(NamedTuple):
 class Ring(NamedTuple):
     data: Experience
     pointer: jax.Array
-    """Where the next experience goes."""
+    """The index of the next experience."""
     inserted: jax.Array
-    """How many there ever were."""
+    """The number of experiences inserted so far."""
 
 
 class Learner(NamedTuple):
@@ -43,7 +43,7 @@ class State(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class DQN(Algorithm):
-    """One flat ring, written by scatter; learning waits until there is enough in it; the target is copied by cond."""
+    """One flat ring, written by scatter; learning starts once it has enough data; the target is copied by cond."""
 
     num_envs: int = 8
     ticks: int = 6
@@ -91,16 +91,16 @@ class DQN(Algorithm):
 
     @stage
     def sample(self, ring: Ring, key: jax.Array) -> Experience:
-        held = jnp.minimum(ring.inserted, self.capacity)
-        rows = jax.random.randint(key, (self.batch,), 0, held)
+        filled = jnp.minimum(ring.inserted, self.capacity)
+        rows = jax.random.randint(key, (self.batch,), 0, filled)
         return jax.tree.map(lambda buffer: buffer[rows], ring.data)
 
     def loss(self, params: Any, target: Any, batch: Experience) -> jax.Array:
         n = batch.action.shape[0]
         q = mlp(params, batch.observation)[jnp.arange(n), batch.action]
         best = jnp.max(mlp(target, batch.next_observation), axis=-1)
-        wanted = batch.reward + self.gamma * best * (1.0 - batch.terminated)
-        return optax.huber_loss(q, wanted).mean()
+        target_q = batch.reward + self.gamma * best * (1.0 - batch.terminated)
+        return optax.huber_loss(q, target_q).mean()
 
     @stage
     def learn(self, learner: Learner, batch: Experience) -> tuple[Learner, jax.Array]:
@@ -116,8 +116,10 @@ class DQN(Algorithm):
         def tick(state: State, _: None) -> Any:
             key, act_key, sample_key = jax.random.split(state.key, 3)
             action = self.act(state.learner.params, state.world.observation, act_key)
-            world, seen = env.step(state.world, action)
-            new = Experience(seen.observation, action, seen.reward, seen.next_observation, seen.terminated)
+            world, transition = env.step(state.world, action)
+            new = Experience(
+                transition.observation, action, transition.reward, transition.next_observation, transition.terminated
+            )
             ring = self.insert(state.ring, new)
             batch = self.sample(ring, sample_key)
             learner, loss = jax.lax.cond(
@@ -125,7 +127,7 @@ class DQN(Algorithm):
                 lambda: self.learn(state.learner, batch),
                 lambda: (state.learner, jnp.zeros(())),
             )
-            return State(world, ring, learner, key), (loss, seen.reward.mean())
+            return State(world, ring, learner, key), (loss, transition.reward.mean())
 
         state, (losses, rewards) = jax.lax.scan(tick, state, None, self.ticks)
         return state, {"loss": losses.mean(), "reward": rewards.mean(), "inserted": state.ring.inserted}
@@ -133,7 +135,7 @@ class DQN(Algorithm):
 
 @dataclasses.dataclass(frozen=True)
 class SliceDQN(DQN):
-    """The ring is written by dynamic_update_slice, and the target follows by a tree map."""
+    """The ring is written by dynamic_update_slice, and the target is updated by a tree map."""
 
     @stage
     def insert(self, ring: Ring, new: Experience) -> Ring:
@@ -152,7 +154,7 @@ class SliceDQN(DQN):
 
 @dataclasses.dataclass(frozen=True)
 class RingsDQN(DQN):
-    """A ring for every environment, as rows of (N, capacity, ...), and a few samples out of each of them."""
+    """A ring per environment, as rows of (N, capacity, ...), with a few samples from each."""
 
     capacity: int = 12
     each: int = 3
@@ -172,8 +174,8 @@ class RingsDQN(DQN):
     @stage
     def sample(self, ring: Ring, key: jax.Array) -> Experience:
         n = ring.pointer.shape[0]
-        held = jnp.minimum(ring.inserted, self.capacity)
-        columns = jax.random.randint(key, (n, self.each), 0, held[:, None])
+        filled = jnp.minimum(ring.inserted, self.capacity)
+        columns = jax.random.randint(key, (n, self.each), 0, filled[:, None])
         picked = jax.tree.map(lambda buffer: buffer[jnp.arange(n)[:, None], columns], ring.data)
         return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), picked)
 
@@ -199,9 +201,11 @@ class RingsDQN(DQN):
         def tick(carry: Any, key: jax.Array) -> Any:
             world, ring = carry
             action = self.act(state.learner.params, world.observation, key)
-            world, seen = env.step(world, action)
-            new = Experience(seen.observation, action, seen.reward, seen.next_observation, seen.terminated)
-            return (world, self.insert(ring, new)), seen.reward
+            world, transition = env.step(world, action)
+            new = Experience(
+                transition.observation, action, transition.reward, transition.next_observation, transition.terminated
+            )
+            return (world, self.insert(ring, new)), transition.reward
 
         def update(learner: Learner, key: jax.Array) -> Any:
             return self.learn(learner, self.sample(ring, key))

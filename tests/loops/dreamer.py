@@ -1,4 +1,4 @@
-"""A world model in the manner of Dreamer: a GRU learns to foresee, an actor learns in what it imagines."""
+"""A world model in the style of Dreamer: a GRU learns to predict, and an actor learns in imagined rollouts."""
 
 import dataclasses
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ from fragmenta import Algorithm, Environment, stage
 
 
 class WorldModel(nn.Module):
-    """From the memory, an observation and an action: the next memory, the next observation, the reward."""
+    """Predicts the next memory, the next observation and the reward from the memory, an observation and an action."""
 
     sees: int
     memory: int = 8
@@ -61,10 +61,10 @@ class Dreamer(Algorithm):
 
     def init(self, env: Environment, key: jax.Array) -> State:
         key, model_key, actor_key, world_key = jax.random.split(key, 4)
-        memory, seen = jnp.zeros((1, self.memory)), jnp.zeros((1, *env.observation_space.shape))
+        memory, observation = jnp.zeros((1, self.memory)), jnp.zeros((1, *env.observation_space.shape))
         params = {
-            "model": self.model(env).init(model_key, memory, seen, jnp.zeros((1, 1))),
-            "actor": Actor().init(actor_key, memory, seen),
+            "model": self.model(env).init(model_key, memory, observation, jnp.zeros((1, 1))),
+            "actor": Actor().init(actor_key, memory, observation),
         }
         optimizers = {name: self.optimizer().init(tree) for name, tree in params.items()}
         world = env.reset(jax.random.split(world_key, self.num_envs))
@@ -72,7 +72,7 @@ class Dreamer(Algorithm):
 
     @stage
     def act(self, env: Environment, params: Any, memory: jax.Array, observation: jax.Array, key: jax.Array) -> Any:
-        """The action, and what is remembered after it."""
+        """The action, and the memory after it."""
         action = Actor().apply(params["actor"], memory, observation)
         action += 0.3 * jax.random.normal(key, action.shape)
         memory, _, _ = self.model(env).apply(params["model"], memory, observation, action)
@@ -82,18 +82,20 @@ class Dreamer(Algorithm):
     def learn_model(self, env: Environment, params: Any, optimizer: Any, memory: jax.Array, steps: Any) -> Any:
         def loss(params: Any) -> Any:
             def foresee(memory: jax.Array, step: Any) -> Any:
-                action, seen = step
-                memory, ahead, reward = self.model(env).apply(params, memory, seen.observation, action)
-                wrong = jnp.mean((ahead - seen.next_observation) ** 2) + jnp.mean((reward - 0.1 * seen.reward) ** 2)
-                ended = seen.terminated | seen.truncated
-                return jnp.where(ended[:, None], 0.0, memory), (wrong, memory)
+                action, transition = step
+                memory, ahead, reward = self.model(env).apply(params, memory, transition.observation, action)
+                error = jnp.mean((ahead - transition.next_observation) ** 2) + jnp.mean(
+                    (reward - 0.1 * transition.reward) ** 2
+                )
+                ended = transition.terminated | transition.truncated
+                return jnp.where(ended[:, None], 0.0, memory), (error, memory)
 
-            _, (wrong, memories) = jax.lax.scan(foresee, memory, steps)
-            return wrong.mean(), memories
+            _, (error, memories) = jax.lax.scan(foresee, memory, steps)
+            return error.mean(), memories
 
-        (wrong, memories), gradients = jax.value_and_grad(loss, has_aux=True)(params)
+        (error, memories), gradients = jax.value_and_grad(loss, has_aux=True)(params)
         updates, optimizer = self.optimizer().update(gradients, optimizer)
-        return optax.apply_updates(params, updates), optimizer, memories, wrong
+        return optax.apply_updates(params, updates), optimizer, memories, error
 
     @stage
     def learn_actor(self, env: Environment, params: Any, optimizer: Any, model: Any, start: Any) -> Any:
@@ -115,15 +117,15 @@ class Dreamer(Algorithm):
     @stage
     def learn(self, env: Environment, state: State, memory: jax.Array, steps: Any) -> Any:
         params, optimizers = dict(state.params), dict(state.optimizers)
-        params["model"], optimizers["model"], memories, wrong = self.learn_model(
+        params["model"], optimizers["model"], memories, model_loss = self.learn_model(
             env, params["model"], optimizers["model"], memory, steps
         )
-        # Imagination starts from every step of every environment.
+        # Imagined rollouts start from every step of every environment.
         flat = jax.tree.map(lambda x: x.reshape(-1, x.shape[-1]), (memories, steps[1].next_observation))
         params["actor"], optimizers["actor"], value = self.learn_actor(
             env, params["actor"], optimizers["actor"], params["model"], flat
         )
-        return params, optimizers, {"model_loss": wrong, "actor_loss": value}
+        return params, optimizers, {"model_loss": model_loss, "actor_loss": value}
 
     def iterate(self, env: Environment, state: State) -> Any:
         key, act_key = jax.random.split(state.key)
@@ -131,9 +133,9 @@ class Dreamer(Algorithm):
         def tick(carry: Any, key: jax.Array) -> Any:
             world, memory = carry
             action, memory = self.act(env, state.params, memory, world.observation, key)
-            world, seen = env.step(world, action)
-            ended = seen.terminated | seen.truncated
-            return (world, jnp.where(ended[:, None], 0.0, memory)), (action, seen)
+            world, transition = env.step(world, action)
+            ended = transition.terminated | transition.truncated
+            return (world, jnp.where(ended[:, None], 0.0, memory)), (action, transition)
 
         (world, memory), steps = jax.lax.scan(
             tick, (state.world, state.memory), jax.random.split(act_key, self.horizon)

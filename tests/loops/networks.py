@@ -8,7 +8,7 @@ from flax import linen as nn
 
 
 class ActorCriticNetwork(nn.Module):
-    """Logits over the actions, and a value, with a body of their own each."""
+    """Action logits and a value, with separate bodies."""
 
     actions: int
     hidden: int = 16
@@ -24,7 +24,7 @@ class ActorCriticNetwork(nn.Module):
 
 
 def init_mlp(key: jax.Array, *sizes: int) -> list[dict[str, jax.Array]]:
-    """Parameters of dense layers as a plain list of dictionaries."""
+    """The parameters of dense layers as a plain list of dictionaries."""
     keys = jax.random.split(key, len(sizes) - 1)
     return [
         {"w": jax.random.normal(k, (m, n)) / jnp.sqrt(m), "b": jnp.zeros(n)}
@@ -39,5 +39,5 @@ def mlp(params: Any, x: jax.Array) -> jax.Array:
 
 
 def log_prob_of(logits: jax.Array, action: jax.Array) -> jax.Array:
-    """Of the action that was taken, per row."""
+    """The log-probability of the action taken, per row."""
     return jnp.take_along_axis(jax.nn.log_softmax(logits), action[..., None], axis=-1).squeeze(-1)

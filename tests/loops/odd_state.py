@@ -1,4 +1,4 @@
-"""States of odd types and shapes: small integers, halves, None, sizes that only look like a number of environments."""
+"""States of unusual types and shapes: small integers, float16, None, sizes that look like a number of environments."""
 
 import dataclasses
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ class Table(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class OddState(Algorithm):
-    """Random actions; the state is what matters. Halves hold only small whole numbers, which have no rounding."""
+    """Random actions; only the state matters. Half-precision leaves hold small integers, so that nothing is rounded."""
 
     num_envs: int = 8
     total: int = 32
@@ -53,22 +53,22 @@ class OddState(Algorithm):
         return jax.random.bernoulli(key, 0.5, observation.shape[:1]).astype(jnp.uint8)
 
     @stage
-    def keep(self, state: dict[str, Any], action: jax.Array, seen: Any) -> dict[str, Any]:
+    def keep(self, state: dict[str, Any], action: jax.Array, transition: Any) -> dict[str, Any]:
         n = self.num_envs
         table = state["table"]
         column = state["count"] % (self.total // n)
-        observation = seen.observation
-        apart = jnp.abs(observation[:, None] - observation[None, :]).sum(-1)
+        observation = transition.observation
+        distances = jnp.abs(observation[:, None] - observation[None, :]).sum(-1)
         speed = jnp.abs(observation[:, 1])
         return {
             **state,
             "table": Table(table.visits.at[:, column].add(action.astype(jnp.int8)), None, table.flags ^ (action * 3)),
-            "ended": state["ended"] | seen.terminated,
-            "pairs": 0.9 * state["pairs"] + 0.1 * apart,
+            "ended": state["ended"] | transition.terminated,
+            "pairs": 0.9 * state["pairs"] + 0.1 * distances,
             "edges": jnp.concatenate([jnp.zeros(1), jnp.cumsum(speed)]),
             "halves": [
                 state["halves"][0] + action.astype(jnp.float16),
-                jnp.roll(state["halves"][1], 1, axis=0).at[0].set(seen.reward.astype(jnp.bfloat16)),
+                jnp.roll(state["halves"][1], 1, axis=0).at[0].set(transition.reward.astype(jnp.bfloat16)),
             ],
             "count": state["count"] + 1,
             "square": state["square"] + (action[:, None, None] * action[None, :, None]) * action,
@@ -78,8 +78,8 @@ class OddState(Algorithm):
         def tick(state: dict[str, Any], _: None) -> Any:
             rng, act_rng = jax.random.split(state["rng"])
             action = self.act(state["world"].observation, act_rng)
-            world, seen = env.step(state["world"], action)
-            return {**self.keep(state, action, seen), "world": world, "rng": rng}, seen.reward
+            world, transition = env.step(state["world"], action)
+            return {**self.keep(state, action, transition), "world": world, "rng": rng}, transition.reward
 
         state, rewards = jax.lax.scan(tick, state, None, self.ticks)
         numbers = state["numbers"]
@@ -97,7 +97,7 @@ class OddState(Algorithm):
 
 @dataclasses.dataclass(frozen=True)
 class WeakState(Algorithm):
-    """Begins with weakly typed numbers, which are strong after the first iteration, as plain JAX allows."""
+    """Starts with weakly typed numbers, which become strongly typed in the first iteration, as plain JAX allows."""
 
     num_envs: int = 8
 
@@ -119,7 +119,7 @@ class WeakState(Algorithm):
     def iterate(self, env: Environment, state: dict[str, Any]) -> Any:
         world = state["world"]
         for _ in range(3):
-            world, seen = env.step(world, self.act(world.observation, state["level"]))
-        level = self.learn(state["level"], seen.next_observation)
-        best = jnp.maximum(state["best"], seen.reward.max())
+            world, transition = env.step(world, self.act(world.observation, state["level"]))
+        level = self.learn(state["level"], transition.next_observation)
+        best = jnp.maximum(state["best"], transition.reward.max())
         return {"world": world, "level": level, "best": best, "count": state["count"] + 1}, {"level": level}

@@ -1,4 +1,4 @@
-"""Simple policy gradients that do more than learn: one evaluates itself, one keeps batch-norm statistics."""
+"""Simple policy gradients with extras: one evaluates itself, one has batch-norm statistics."""
 
 import dataclasses
 from typing import Any, NamedTuple
@@ -21,7 +21,7 @@ class State(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class EvaluatingLoop(Algorithm):
-    """Every iteration ends with a few greedy episodes in a world of their own, fewer than there are environments."""
+    """Every iteration ends with a few greedy episodes in separate environments, fewer than those for training."""
 
     num_envs: int = 8
     horizon: int = 6
@@ -69,9 +69,9 @@ class EvaluatingLoop(Algorithm):
 
         def tick(carry: Any, _: None) -> Any:
             world, total, alive = carry
-            world, seen = env.step(world, self.greedy(params, world.observation))
-            total += seen.reward * alive
-            return (world, total, alive & ~(seen.terminated | seen.truncated)), None
+            world, transition = env.step(world, self.greedy(params, world.observation))
+            total += transition.reward * alive
+            return (world, total, alive & ~(transition.terminated | transition.truncated)), None
 
         start = (world, jnp.zeros(self.eval_envs), jnp.ones(self.eval_envs, bool))
         (_, total, _), _ = jax.lax.scan(tick, start, None, self.eval_steps)
@@ -82,8 +82,8 @@ class EvaluatingLoop(Algorithm):
 
         def tick(world: Any, key: jax.Array) -> Any:
             action = self.act(state.params, world.observation, key)
-            after, seen = env.step(world, action)
-            return after, (world.observation, action, seen.reward)
+            next_world, transition = env.step(world, action)
+            return next_world, (world.observation, action, transition.reward)
 
         world, steps = jax.lax.scan(tick, state.world, jax.random.split(act_key, self.horizon))
         params, optimizer, loss = self.learn(state.params, state.optimizer, *steps)
@@ -106,7 +106,7 @@ class NormalizedNetwork(nn.Module):
 
 class NormalizedState(NamedTuple):
     variables: Any
-    """Parameters and the statistics of batch norm, as flax hands them out."""
+    """Parameters and batch-norm statistics, as flax returns them."""
     seen_mean: jax.Array
     seen_var: jax.Array
     optimizer: Any
@@ -116,7 +116,7 @@ class NormalizedState(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class NormalizedLoop(Algorithm):
-    """Batch-norm statistics of flax, and others kept by hand while acting, both over all environments."""
+    """Flax batch-norm statistics, and hand-written statistics while acting, both over all environments."""
 
     num_envs: int = 8
     horizon: int = 6
@@ -166,12 +166,12 @@ class NormalizedLoop(Algorithm):
 
         def tick(carry: Any, key: jax.Array) -> Any:
             world, mean, var = carry
-            seen = world.observation
-            action = self.act(env, state.variables, (seen - mean) / jnp.sqrt(var + 1e-3), key)
-            mean = 0.9 * mean + 0.1 * jnp.mean(seen, axis=0)
-            var = 0.9 * var + 0.1 * jnp.var(seen, axis=0)
+            observation = world.observation
+            action = self.act(env, state.variables, (observation - mean) / jnp.sqrt(var + 1e-3), key)
+            mean = 0.9 * mean + 0.1 * jnp.mean(observation, axis=0)
+            var = 0.9 * var + 0.1 * jnp.var(observation, axis=0)
             world, transition = env.step(world, action)
-            return (world, mean, var), (seen, action, transition.reward)
+            return (world, mean, var), (observation, action, transition.reward)
 
         start = (state.world, state.seen_mean, state.seen_var)
         (world, mean, var), steps = jax.lax.scan(tick, start, jax.random.split(act_key, self.horizon))

@@ -1,4 +1,4 @@
-"""Several agents at once: a population of learners by vmap, and two sides that play against each other."""
+"""Several agents at once: a population of learners by vmap, and self-play between two sides."""
 
 import dataclasses
 from typing import Any, NamedTuple
@@ -27,13 +27,13 @@ class State(NamedTuple):
 
 
 def gaussian_log_prob(params: Any, observation: jax.Array, action: jax.Array) -> jax.Array:
-    """Of actions drawn around the network's answer with a deviation of one half."""
+    """The log-probability of actions from a Gaussian around the network's output with standard deviation 0.5."""
     return -2.0 * jnp.sum((action - mlp(params, observation)) ** 2, axis=-1)
 
 
 @dataclasses.dataclass(frozen=True)
 class Population(Algorithm):
-    """Independent learners share the environments evenly; now and then the worst one becomes a variant of the best."""
+    """Independent learners share the environments evenly; the worst one is replaced by a variant of the best."""
 
     num_envs: int = 8
     horizon: int = 6
@@ -59,13 +59,13 @@ class Population(Algorithm):
 
     @stage
     def act(self, params: Any, observation: jax.Array, key: jax.Array) -> jax.Array:
-        mine = observation.reshape(self.size, -1, observation.shape[-1])
+        rows_by_member = observation.reshape(self.size, -1, observation.shape[-1])
 
         def one(params: Any, observation: jax.Array, key: jax.Array) -> jax.Array:
             mean = mlp(params, observation)
             return mean + 0.5 * jax.random.normal(key, mean.shape)
 
-        action = jax.vmap(one)(params, mine, jax.random.split(key, self.size))
+        action = jax.vmap(one)(params, rows_by_member, jax.random.split(key, self.size))
         return action.reshape(observation.shape[0], -1)
 
     @stage
@@ -100,8 +100,8 @@ class Population(Algorithm):
 
         def tick(world: Any, key: jax.Array) -> Any:
             action = self.act(state.members.params, world.observation, key)
-            after, seen = env.step(world, action)
-            return after, (world.observation, action, seen.reward)
+            next_world, transition = env.step(world, action)
+            return next_world, (world.observation, action, transition.reward)
 
         world, steps = jax.lax.scan(tick, state.world, jax.random.split(act_key, self.horizon))
         members, rewards = self.learn(state.members, *steps)
@@ -121,7 +121,7 @@ class Sides(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class SelfPlay(Algorithm):
-    """The first half of the environments against the second: each sees its rival, and is paid the difference."""
+    """The first half of the environments plays against the second: each observes its rival and gets the difference."""
 
     num_envs: int = 8
     horizon: int = 5
@@ -143,10 +143,10 @@ class SelfPlay(Algorithm):
     @stage
     def act(self, left: Any, right: Any, observation: jax.Array, key: jax.Array) -> jax.Array:
         n = observation.shape[0]
-        ours, theirs = observation[: n // 2], observation[n // 2 :]
-        of_left = mlp(left, jnp.concatenate([ours, theirs], axis=-1))
-        of_right = mlp(right, jnp.concatenate([theirs, ours], axis=-1))
-        mean = jnp.concatenate([of_left, of_right])
+        left_rows, right_rows = observation[: n // 2], observation[n // 2 :]
+        left_output = mlp(left, jnp.concatenate([left_rows, right_rows], axis=-1))
+        right_output = mlp(right, jnp.concatenate([right_rows, left_rows], axis=-1))
+        mean = jnp.concatenate([left_output, right_output])
         return mean + 0.5 * jax.random.normal(key, mean.shape)
 
     @stage
@@ -161,16 +161,16 @@ class SelfPlay(Algorithm):
 
         def tick(world: Any, key: jax.Array) -> Any:
             action = self.act(state.left, state.right, world.observation, key)
-            after, seen = env.step(world, action)
-            return after, (world.observation, action, seen.reward)
+            next_world, transition = env.step(world, action)
+            return next_world, (world.observation, action, transition.reward)
 
         world, (observation, action, reward) = jax.lax.scan(tick, state.world, jax.random.split(act_key, self.horizon))
         n = self.num_envs
         difference = 0.1 * (reward[:, : n // 2] - reward[:, n // 2 :])
         rival = jnp.roll(observation, n // 2, axis=1)
-        seen = jnp.concatenate([observation, rival], axis=-1)
-        left = self.learn(state.left, seen[:, : n // 2], action[:, : n // 2], difference)
-        right = self.learn(state.right, seen[:, n // 2 :], action[:, n // 2 :], -difference)
+        inputs = jnp.concatenate([observation, rival], axis=-1)
+        left = self.learn(state.left, inputs[:, : n // 2], action[:, : n // 2], difference)
+        right = self.learn(state.right, inputs[:, n // 2 :], action[:, n // 2 :], -difference)
         wins = state.wins + (difference.sum(0) > 0)
         metrics = {"difference": difference.mean(), "wins": wins.sum(), "best_pair": difference.sum(0).max()}
         return Sides(left, right, world, wins, key), metrics

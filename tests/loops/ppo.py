@@ -1,4 +1,4 @@
-"""PPO as most people write it: one key for all noise, one permutation of the flat batch."""
+"""PPO as it is usually written: one key for all noise, one permutation of the flat batch."""
 
 import dataclasses
 from typing import Any, NamedTuple
@@ -76,9 +76,9 @@ class PPOBase(Algorithm):
             world, key = carry
             key, act_key = jax.random.split(key)
             action, log_prob, value = self.act(env, params, world.observation, act_key)
-            after, transition = env.step(world, action)
+            next_world, transition = env.step(world, action)
             done = transition.terminated | transition.truncated
-            return (after, key), Step(world.observation, action, log_prob, value, transition.reward, done)
+            return (next_world, key), Step(world.observation, action, log_prob, value, transition.reward, done)
 
         (world, _), steps = jax.lax.scan(tick, (world.clear_finished(), key), None, self.horizon)
         return world, steps
@@ -109,7 +109,7 @@ class PPOBase(Algorithm):
         return policy_loss + 0.5 * value_loss - 0.01 * entropy, losses
 
     def shuffled(self, key: jax.Array, batch: Any) -> Any:
-        """The flat batch in one random order, cut into minibatches."""
+        """The flat batch, shuffled and split into minibatches."""
         size = self.num_envs * self.horizon
         order = jax.random.permutation(key, size)
         flat = jax.tree.map(lambda x: x.reshape((size, *x.shape[2:])), batch)
@@ -158,7 +158,7 @@ class TrainStatePPO(PPOBase):
 
 @dataclasses.dataclass(frozen=True)
 class NestedPPO(PPOBase):
-    """With gradient and apply as stages within learn."""
+    """With `gradient` and `apply` as stages inside `learn`."""
 
     def init(self, env: Environment, key: jax.Array) -> RunnerState:
         key, network_key, world_key = jax.random.split(key, 3)
@@ -199,7 +199,7 @@ class NestedPPO(PPOBase):
 
 @dataclasses.dataclass(frozen=True)
 class GluePPO(NestedPPO):
-    """Without learn: advantages, shuffling and jax.grad in iterate itself, only the optimizer's step is a stage."""
+    """Without `learn`: advantages, shuffling and jax.grad are in `iterate`; only the optimizer step is a stage."""
 
     @stage
     def update(self, train: Parameters, gradients: Any) -> Parameters:

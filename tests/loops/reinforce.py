@@ -1,4 +1,4 @@
-"""REINFORCE by whole episodes: a while_loop runs until all of them ended, and means are over steps that counted."""
+"""REINFORCE with whole episodes: a while_loop runs until all have ended, and means are over unmasked steps."""
 
 import dataclasses
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ class Place(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Corridor(Environment):
-    """Five places in a row, a start in the middle, an end on either side; the right one pays."""
+    """Five places in a row: starts in the middle, ends on either side; the right end pays."""
 
     max_steps: int = 20
 
@@ -106,10 +106,10 @@ class Reinforce(Algorithm):
         def tick(carry: Any) -> Any:
             time, world, ended, stored = carry
             action = self.act(state.params, world.observation, jax.random.fold_in(act_key, time))
-            after, seen = env.step(world, action)
-            new = {"observation": world.observation, "action": action, "reward": seen.reward, "mask": 1.0 - ended}
+            next_world, transition = env.step(world, action)
+            new = {"observation": world.observation, "action": action, "reward": transition.reward, "mask": 1.0 - ended}
             stored = {name: stored[name].at[time].set(x) for name, x in new.items()}
-            return time + 1, after, ended | seen.terminated | seen.truncated, stored
+            return time + 1, next_world, ended | transition.terminated | transition.truncated, stored
 
         start = (jnp.zeros((), jnp.int32), world, jnp.zeros(self.num_envs, bool), stored)
         ticks, _, ended, stored = jax.lax.while_loop(going_on, tick, start)

@@ -1,4 +1,4 @@
-"""Soft actor-critic: twin critics, a squashed Gaussian, a temperature that is learned, targets that follow slowly."""
+"""Soft actor-critic: twin critics, a squashed Gaussian policy, a learned temperature, slowly updated targets."""
 
 import dataclasses
 from typing import Any, NamedTuple
@@ -64,7 +64,7 @@ class SAC(Algorithm):
         return state.networks
 
     def draw(self, actor: Any, observation: jax.Array, key: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Actions in (-1, 1), and their log-probabilities."""
+        """Samples actions in (-1, 1), and returns them with their log-probabilities."""
         mean, log_std = jnp.split(mlp(actor, observation), 2, axis=-1)
         log_std = jnp.clip(log_std, -5.0, 2.0)
         noise = jax.random.normal(key, mean.shape)
@@ -90,8 +90,8 @@ class SAC(Algorithm):
 
     @stage
     def sample(self, replay: Replay, key: jax.Array) -> dict[str, jax.Array]:
-        held = jnp.where(replay.full, self.capacity, replay.position)
-        rows = jax.random.randint(key, (self.batch,), 0, held)
+        filled = jnp.where(replay.full, self.capacity, replay.position)
+        rows = jax.random.randint(key, (self.batch,), 0, filled)
         return jax.tree.map(lambda x: x[rows], replay.data)
 
     @stage
@@ -99,12 +99,12 @@ class SAC(Algorithm):
         next_key, now_key = jax.random.split(key)
         alpha = jnp.exp(networks.log_alpha)
         action, log_prob = self.draw(networks.actor, batch["next"], next_key)
-        after = jnp.min(self.values(targets, batch["next"], action), axis=0) - alpha * log_prob
-        wanted = jax.lax.stop_gradient(batch["reward"] + self.gamma * (1 - batch["terminated"]) * after)
+        next_value = jnp.min(self.values(targets, batch["next"], action), axis=0) - alpha * log_prob
+        target_q = jax.lax.stop_gradient(batch["reward"] + self.gamma * (1 - batch["terminated"]) * next_value)
 
         def loss(networks: Networks) -> tuple[jax.Array, dict[str, jax.Array]]:
             q = self.values(networks.critics, batch["observation"], batch["action"])
-            critic_loss = jnp.mean((q - wanted) ** 2)
+            critic_loss = jnp.mean((q - target_q) ** 2)
             action, log_prob = self.draw(networks.actor, batch["observation"], now_key)
             fixed = jax.lax.stop_gradient(networks.critics)
             worth = jnp.min(self.values(fixed, batch["observation"], action), axis=0)
@@ -133,18 +133,18 @@ class SAC(Algorithm):
         def tick(state: State, _: None) -> Any:
             key, act_key, sample_key, learn_key = jax.random.split(state.key, 4)
             action = self.act(state.networks.actor, state.world.observation, act_key)
-            world, seen = env.step(state.world, action * high)
+            world, transition = env.step(state.world, action * high)
             new = {
-                "observation": seen.observation,
+                "observation": transition.observation,
                 "action": action,
-                "reward": seen.reward * 0.1,
-                "next": seen.next_observation,
-                "terminated": seen.terminated.astype(jnp.float32),
+                "reward": transition.reward * 0.1,
+                "next": transition.next_observation,
+                "terminated": transition.terminated.astype(jnp.float32),
             }
             replay = self.insert(state.replay, new)
             batch = self.sample(replay, sample_key)
             learned, losses = self.learn(state.networks, state.targets, state.optimizer, batch, learn_key)
-            return State(world, replay, *learned, key), {**losses, "reward": seen.reward.mean()}
+            return State(world, replay, *learned, key), {**losses, "reward": transition.reward.mean()}
 
         state, metrics = jax.lax.scan(tick, state, length=self.ticks)
         return state, jax.tree.map(jnp.mean, metrics)

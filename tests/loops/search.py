@@ -1,4 +1,4 @@
-"""Searches without gradients: evolution strategies, and a random search that keeps the best."""
+"""Gradient-free search: evolution strategies, and random search that keeps the best candidate."""
 
 import dataclasses
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ class Generation(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class EvolutionStrategies(Algorithm):
-    """Every environment runs a perturbed policy of its own, from a fresh start; the update is by rank of fitness."""
+    """Every environment runs its own perturbed policy from a fresh start; the update is by fitness rank."""
 
     num_envs: int = 8
     horizon: int = 8
@@ -41,7 +41,7 @@ class EvolutionStrategies(Algorithm):
     def perturb(self, mean: Any, key: jax.Array) -> tuple[Any, jax.Array]:
         flat, unravel = ravel_pytree(mean)
         half = jax.random.normal(key, (self.num_envs // 2, flat.shape[0]))
-        noise = jnp.concatenate([half, -half])  # every perturbation also the other way
+        noise = jnp.concatenate([half, -half])  # antithetic pairs
         return jax.vmap(unravel)(flat + self.sigma * noise), noise
 
     @stage
@@ -63,8 +63,8 @@ class EvolutionStrategies(Algorithm):
 
         def tick(carry: Any, _: None) -> Any:
             world, fitness = carry
-            world, seen = env.step(world, self.act(population, world.observation))
-            return (world, fitness + seen.reward), None
+            world, transition = env.step(world, self.act(population, world.observation))
+            return (world, fitness + transition.reward), None
 
         (_, fitness), _ = jax.lax.scan(tick, (world, jnp.zeros(self.num_envs)), None, self.horizon)
         mean = self.evolve(state.mean, noise, fitness)
@@ -74,9 +74,9 @@ class EvolutionStrategies(Algorithm):
 
 @dataclasses.dataclass(frozen=True)
 class RandomSearch(Algorithm):
-    """Nothing but act and step: a candidate near the best one so far replaces it if it earned more.
+    """Only `act` and `step`: a candidate near the best one so far replaces it if its return is higher.
 
-    Its key is of the old kind, two integers, as in much code.
+    Its key is a legacy uint32 key, as in much existing code.
     """
 
     num_envs: int = 8
@@ -107,8 +107,8 @@ class RandomSearch(Algorithm):
         world = env.reset(jax.random.split(jax.random.wrap_key_data(reset_rng), self.num_envs))
         total = 0.0
         for _ in range(self.horizon):
-            world, seen = env.step(world, self.act(candidate, world.observation))
-            total = total + seen.reward.mean()
+            world, transition = env.step(world, self.act(candidate, world.observation))
+            total = total + transition.reward.mean()
         better = total > state["best_return"]
         best = jnp.where(better, candidate, state["best"])
         best_return = jnp.maximum(total, state["best_return"])

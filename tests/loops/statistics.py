@@ -1,4 +1,4 @@
-"""N-step A2C that remembers the last few observations, and reports every kind of statistic over environments."""
+"""N-step A2C with stacked observations, which reports all kinds of statistics over environments."""
 
 import dataclasses
 from typing import Any, NamedTuple
@@ -32,14 +32,14 @@ class Learner(NamedTuple):
 class State(NamedTuple):
     world: Any
     frames: jax.Array
-    """The last few observations, (frames, environments, ...), the newest last."""
+    """The last few observations, (frames, environments, ...), newest last."""
     moments: Moments
     learner: Learner
     key: jax.Array
 
 
 def merged(moments: Moments, rows: jax.Array) -> Moments:
-    """With the rows of one more batch (Chan et al.)."""
+    """The moments updated with one more batch (Chan et al.)."""
     mean, var, count = rows.mean(axis=0), rows.var(axis=0), rows.shape[0]
     total, delta = moments.count + count, mean - moments.mean
     squares = moments.var * moments.count + var * count + delta**2 * moments.count * count / total
@@ -117,10 +117,10 @@ class StatisticsA2C(Algorithm):
             world, frames, moments = carry
             stacked = self.stacked(frames, moments)
             action = self.act(state.learner.params, stacked, key)
-            world, seen = env.step(world, action)
-            ended = seen.terminated | seen.truncated
+            world, transition = env.step(world, action)
+            ended = transition.terminated | transition.truncated
             frames = jnp.where(ended[None, :, None], 0.0, jnp.roll(frames, -1, axis=0)).at[-1].set(world.observation)
-            return (world, frames, merged(moments, world.observation)), Step(stacked, action, seen.reward, ended)
+            return (world, frames, merged(moments, world.observation)), Step(stacked, action, transition.reward, ended)
 
         start = (state.world, state.frames, state.moments)
         (world, frames, moments), steps = jax.lax.scan(tick, start, jax.random.split(act_key, self.horizon))
@@ -129,9 +129,9 @@ class StatisticsA2C(Algorithm):
         return State(world, frames, moments, learner, key), metrics
 
     def statistics(self, world: Any, steps: Step) -> dict[str, jax.Array]:
-        """Over environments, each in another way; positions differ among them, lengths mostly do not."""
+        """Different statistics over environments; positions differ among environments, lengths mostly do not."""
         position, lengths = world.observation[:, 0], world.episode_length
-        top, who = jax.lax.top_k(position, 3)
+        top, top_index = jax.lax.top_k(position, 3)
         sides = jax.ops.segment_sum(jnp.abs(position), steps.action[-1], num_segments=2)
         counts, _ = jnp.histogram(position, bins=4, range=(-0.21, 0.2))
         return {
@@ -143,7 +143,7 @@ class StatisticsA2C(Algorithm):
             "any_ended": steps.ended.any(),
             "all_ended": steps.ended.any(axis=0).all(),
             "top": top,
-            "top_index": who,
+            "top_index": top_index,
             "sorted": jnp.sort(position),
             "order": jnp.argsort(position),
             "running": jnp.cumsum(position)[-3:],

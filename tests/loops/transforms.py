@@ -1,4 +1,4 @@
-"""An actor-critic through most of what JAX offers: nnx modules, remat, custom gradients, scans that associate, maps."""
+"""An actor-critic with most JAX transforms: nnx modules, remat, custom gradients, associative scans, maps."""
 
 import dataclasses
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ from loops.networks import log_prob_of
 
 
 class Critic(nnx.Module):
-    """A convolution over the last axis of what is seen, then a dense layer."""
+    """A convolution over the last axis of the observation, then a dense layer."""
 
     def __init__(self, sees: int, rngs: nnx.Rngs) -> None:
         self.convolution = nnx.Conv(1, 4, kernel_size=(3,), rngs=rngs)
@@ -70,7 +70,7 @@ class Transforms(Algorithm):
 
     @stage
     def act(self, actor: jax.Array, observation: jax.Array, key: jax.Array) -> jax.Array:
-        # Gumbel noise by hand, environment by environment in batches of two.
+        # Hand-written Gumbel noise, mapped over environments in batches of two.
         noise = jax.random.gumbel(key, (observation.shape[0], actor.shape[1]))
         return jax.lax.map(lambda row: jnp.argmax(row[0] @ actor + row[1]), (observation, noise), batch_size=2)
 
@@ -114,12 +114,14 @@ class Transforms(Algorithm):
 
         def tick(world: Any, key: jax.Array) -> Any:
             action = self.act(state.actor, world.observation, key)
-            after, seen = env.step(world, action)
-            return after, (world.observation, action, seen.reward, seen.terminated)
+            next_world, transition = env.step(world, action)
+            return next_world, (world.observation, action, transition.reward, transition.terminated)
 
         world, steps = jax.lax.scan(tick, state.world, jax.random.split(act_key, self.horizon), unroll=2)
         learned, policy_loss = self.learn(state, steps, world.observation)
-        _, kept = jax.lax.scan(lambda best, x: (jnp.maximum(best, x), best), -jnp.ones(()), world.observation[:, 0])
+        _, running_best = jax.lax.scan(
+            lambda best, x: (jnp.maximum(best, x), best), -jnp.ones(()), world.observation[:, 0]
+        )
         metrics = {"policy_loss": policy_loss, "gram": jnp.linalg.norm(world.observation @ world.observation.T)}
-        metrics["running_best"] = kept[-1]
+        metrics["running_best"] = running_best[-1]
         return State(*learned, world, key), metrics

@@ -9,7 +9,7 @@ from partition.table import FLOAT, along_axes, another, entries, rows, to_front
 
 
 def _squares(x, d):
-    """A well-conditioned symmetric matrix of the last dimension for each of the others."""
+    """A well-conditioned symmetric matrix over the last dimension for each index of the others."""
     return x[..., :, None] * x[..., None, :] * 0.3 + 2 * jnp.eye(x.shape[-1]) + 0.1 * jnp.diag(jnp.arange(x.shape[-1]))
 
 
@@ -20,7 +20,7 @@ def _between(x, d):
 
 
 def _gram(x, d):
-    """A sum over the environments: a well-conditioned matrix that all share."""
+    """A sum over the environments: a well-conditioned matrix, the same for all."""
     table = rows(x, d)
     return 0.1 * table.T @ table + jnp.diag(2 + 0.3 * jnp.arange(table.shape[1]))
 

@@ -1,4 +1,4 @@
-"""A case: operations one after the other, nested, on arrays whose environments replicas share out among themselves."""
+"""A test case: a chain of operations, nested, on arrays whose environments are split among replicas."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -16,12 +16,12 @@ from replicas import on_replicas
 
 
 class UnfitError(Exception):
-    """The plain program does not take these shapes, or what it computes could not be compared."""
+    """The plain program does not accept these shapes, or its results cannot be compared."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """`check(case)` runs it; what it prints as is the line that makes it again."""
+    """`check(case)` runs it; its repr recreates it."""
 
     operations: tuple[str, ...]
     shape: tuple[int, ...]
@@ -29,18 +29,18 @@ class Case:
     """The dimension of the environments."""
     replicas: int
     nestings: tuple[str, ...] = ("plain",)
-    """The outermost first."""
+    """Outermost first."""
     kind: str = FLOAT
     shares_second: bool = False
-    """Every replica has the whole of what an operation takes besides x."""
+    """Every replica holds the whole second argument of an operation."""
     horizon: int = 2
-    """Length of the sequence, where a nesting goes through one."""
+    """The length of the sequence, for nestings over one."""
     seed: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """A case made: what to compute, on what, and which dimension of each argument is held in parts."""
+    """A built case: the function, its arguments, and the dimension along which each argument is split."""
 
     function: Any
     arguments: tuple[Any, ...]
@@ -49,23 +49,23 @@ class Program:
 
 
 def check(case: Case) -> None:
-    """Replicas compute what the plain program computes."""
-    program = built(case)
+    """Assert that replicas compute the same as the plain program."""
+    program = build_program(case)
     try:
         expected = jax.tree.leaves(jax.jit(program.function)(*program.arguments))
-    except jax.errors.JaxRuntimeError as problem:  # XLA refuses some layouts of Fourier transforms on a CPU
+    except jax.errors.JaxRuntimeError as problem:  # XLA rejects some layouts of Fourier transforms on a CPU
         raise UnfitError(str(problem)) from problem
     if any(is_all_nan(raw(leaf)) for leaf in expected):
         raise UnfitError("all results are NaN")
-    found = on_replicas(program.function, program.arguments, program.dims, case.replicas)
+    actual = on_replicas(program.function, program.arguments, program.dims, case.replicas)
     shapes = [getattr(a, "shape", ()) for a in program.arguments]
     where = f"{case}, arguments {shapes} in parts along {program.dims}"
-    assert len(found) == len(expected), f"{where}: {len(found)} results instead of {len(expected)}"
-    for number, (a, b) in enumerate(zip(expected, found, strict=True)):
+    assert len(actual) == len(expected), f"{where}: {len(actual)} results instead of {len(expected)}"
+    for number, (a, b) in enumerate(zip(expected, actual, strict=True)):
         assert_near(a, b, program.within, f"{where}: result {number}")
 
 
-def built(case: Case) -> Program:
+def build_program(case: Case) -> Program:
     """The function and the arguments of a case."""
     nestings = [NESTINGS[name] for name in case.nestings]
     chain = Chain(case)
@@ -86,17 +86,17 @@ def built(case: Case) -> Program:
         raise UnfitError(str(problem)) from problem
     if not shapes or any(leaf.size == 0 for leaf in shapes):
         raise UnfitError("a result is empty")
-    # Each operation adds its last digit, and a derivative adds up what almost cancels.
+    # Each operation adds a rounding error, and a derivative sums terms that almost cancel.
     within = chain.within * len(chain.operations) * (3 if any(nesting.derivative for nesting in nestings) else 1)
     return Program(function, arguments, (case.at + len(lifted), *chain.dims), within)
 
 
 def fits(chain: "Chain", nestings: Sequence[Nesting]) -> bool:
-    """Whether the operations have the derivatives that the nestings take."""
+    """Whether the operations have the derivatives that the nestings need."""
     outside = False
     for nesting in nestings:
         if nesting.derivative and outside:
-            return False  # one derivative is enough: that of another need not be finite
+            return False  # only one derivative: a second one need not be finite
         if outside and not nesting.smooth:
             return False
         outside = outside or bool(nesting.derivative)
@@ -113,7 +113,7 @@ def fits(chain: "Chain", nestings: Sequence[Nesting]) -> bool:
 
 
 class Chain:
-    """Operations one after the other. Knows what the last one gives, and so what can follow."""
+    """A chain of operations. Tracks the type of the last result to decide which operation can follow."""
 
     def __init__(self, case: Case) -> None:
         self.case = case
@@ -128,7 +128,7 @@ class Chain:
         self.results: list[Any] = []
 
     def accepts(self, operation: Operation) -> bool:
-        """Whether the operation can follow: what it takes can be made of what there is without a jump."""
+        """Whether the operation can follow: the last result can be converted to its input without a discontinuity."""
         kind, least, most = _kind(self._value.dtype), *operation.ranks
         rank = max(1, len(self._value.shape))
         if not least <= rank <= most or (operation.jumps and not self._exact):
@@ -138,22 +138,22 @@ class Chain:
         return kind in operation.kinds or kind != FLOAT or self._exact
 
     def add(self, operation: Operation) -> None:
-        """Let one more operation follow."""
+        """Append an operation."""
         if not self.accepts(operation):
             raise UnfitError(f"{operation.name} does not take {self._value}")
         kind, first = _kind(self._value.dtype), not self.operations
-        wanted = kind if kind in operation.kinds else operation.kinds[0]
+        wanted_kind = kind if kind in operation.kinds else operation.kinds[0]
         shape = self._value.shape or self.case.shape
         d = shape.index(self._envs) if self._envs in shape else 0
         d = self.case.at if first else d
         numbers = []
         if operation.second:
             numbers.append(len(self.others) + 1)
-            self._draw_second(operation.second, wanted, shape, d)
+            self._draw_second(operation.second, wanted_kind, shape, d)
 
         def step(x: Any, arguments: Any) -> list[Any]:
             value = x if first else _tamed(x, arguments[0], self.case.kind)
-            value = _converted(value, kind, wanted)
+            value = _converted(value, kind, wanted_kind)
             return jax.tree.leaves(operation.apply(value, *(arguments[i] for i in numbers), d))
 
         try:
@@ -171,14 +171,14 @@ class Chain:
         self._exact = self._exact and exact_result
 
     def run(self, x: Any, *others: Any) -> list[Any]:
-        """All results of the last operation; the first result of each is what the next one takes."""
+        """All results of the last operation; the first result of each operation is the input of the next."""
         leaves = [x]
         for step in self._steps:
             leaves = step(leaves[0], (x, *others))
         return leaves
 
     def again(self, x: Any, leaves: list[Any]) -> Any:
-        """Another x: made of the results, unless the last digit of a fraction would matter then."""
+        """Another x: computed from the results, unless an operation could amplify a rounding error in them."""
         if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
             return per_element(lambda key: jax.random.fold_in(key, 1), x)
         if x.dtype == bool:
@@ -200,20 +200,20 @@ class Chain:
     def _draw_second(self, second: str, kind: str, shape: tuple[int, ...], d: int) -> None:
         dim: int | None = None
         if second == "same":
-            made, dim = array_of(kind, shape, self._draws), d
+            array, dim = array_of(kind, shape, self._draws), d
         elif second == "index":
-            made, dim = jnp.asarray(self._draws.integers(-1, shape[d] + 1, shape[d]), jnp.int32), 0
+            array, dim = jnp.asarray(self._draws.integers(-1, shape[d] + 1, shape[d]), jnp.int32), 0
         elif second == "weight":
-            made = array_of(FLOAT, (shape[-1], 3), self._draws)
+            array = array_of(FLOAT, (shape[-1], 3), self._draws)
         else:
-            made = jax.random.key(self.case.seed + 11)
-        divides = dim is not None and made.shape[dim] % self.case.replicas == 0
-        self.others.append(made)
+            array = jax.random.key(self.case.seed + 11)
+        divides = dim is not None and array.shape[dim] % self.case.replicas == 0
+        self.others.append(array)
         self.dims.append(dim if divides and not self.case.shares_second else None)
 
 
 def array_of(kind: str, shape: tuple[int, ...], draws: np.random.Generator) -> Any:
-    """An array without ties and without zeros, where that can be had."""
+    """A random array, without ties and zeros where possible."""
     if kind == FLOAT:
         return jnp.asarray(draws.uniform(0.05, 1.9, shape) * draws.choice([-1, 1], shape), jnp.float32)
     if kind == INT:
@@ -227,10 +227,10 @@ def is_all_nan(leaf: np.ndarray) -> bool:
     return bool(np.issubdtype(leaf.dtype, np.inexact) and np.isnan(leaf).all())
 
 
-def assert_near(expected: Any, found: Any, within: float, where: str) -> None:
-    """Equal, and for fractions near: relative to the largest, with NaN and infinity in the same places."""
-    assert expected.dtype == found.dtype, f"{where} is {found.dtype} instead of {expected.dtype}"
-    a, b = raw(expected), raw(found)
+def assert_near(expected: Any, actual: Any, within: float, where: str) -> None:
+    """Assert equality; floats only relative to the largest element, with NaN and infinity in the same places."""
+    assert expected.dtype == actual.dtype, f"{where} is {actual.dtype} instead of {expected.dtype}"
+    a, b = raw(expected), raw(actual)
     assert a.shape == b.shape, f"{where} has shape {b.shape} instead of {a.shape}"
     assert a.size, f"{where} is empty"
     if not jnp.issubdtype(expected.dtype, jnp.inexact):
@@ -258,7 +258,7 @@ def _broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
 
 
 def _tamed(value: Any, x: Any, kind: str) -> Any:
-    """A result as an operation takes it: not large, not half or complex, and with the environments if it has none."""
+    """A result as the input of an operation: bounded, float32 instead of half or complex, and broadcast if scalar."""
     if jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
         return value
     if jnp.issubdtype(value.dtype, jnp.complexfloating):
@@ -268,18 +268,18 @@ def _tamed(value: Any, x: Any, kind: str) -> Any:
     elif value.dtype != bool:
         value = value.astype(jnp.int32) % 97
     if value.ndim == 0:
-        alone = value
-        value = jnp.broadcast_to(alone, x.shape)
-        if kind == FLOAT and jnp.issubdtype(alone.dtype, jnp.floating):
-            value = x + alone
+        scalar = value
+        value = jnp.broadcast_to(scalar, x.shape)
+        if kind == FLOAT and jnp.issubdtype(scalar.dtype, jnp.floating):
+            value = x + scalar
     return value
 
 
-def _converted(value: Any, kind: str, wanted: str) -> Any:
-    if kind == wanted:
+def _converted(value: Any, kind: str, wanted_kind: str) -> Any:
+    if kind == wanted_kind:
         return value
-    if wanted == FLOAT:
+    if wanted_kind == FLOAT:
         return value.astype(jnp.float32) * 0.375
-    if wanted == INT:
+    if wanted_kind == INT:
         return (value * 5 if kind == FLOAT else value).astype(jnp.int32) % 97
     return value > 0.1 if kind == FLOAT else value % 2 == 0

@@ -1,4 +1,4 @@
-"""Loops and branches of each environment, derivatives of one's own, calls of Python, and sizes used as numbers."""
+"""Loops and branches per environment, custom derivatives, Python callbacks, and sizes used as numbers."""
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +9,7 @@ from partition.table import INT, NUMBERS, PLAIN, along_axes, another, entries, r
 
 
 def _halved(x):
-    """Halve until small: a loop that each environment ends by itself."""
+    """Halve until small: a loop whose length can differ per environment."""
     return lax.while_loop(lambda a: jnp.max(jnp.abs(a)) > 0.5, lambda a: a * 0.5, x)
 
 
@@ -60,13 +60,13 @@ def _without(x, d):
 
 
 def _discounted(x, axis):
-    """Returns to go, as a learner computes them along a dimension."""
+    """Discounted returns along a dimension."""
     moved = jnp.moveaxis(x, axis, 0)
     return lax.scan(lambda c, r: (r + 0.9 * c, r + 0.9 * c), jnp.zeros_like(moved[0]), moved, reverse=True)[1]
 
 
 def _alternating(x, axis):
-    """Some rows one way, some the other: a branch that each environment takes by itself."""
+    """A branch that each row takes independently."""
     moved = jnp.moveaxis(x, axis, 0)
     return jax.vmap(lambda row: lax.cond(jnp.max(row) > 0.7312, jnp.sin, lambda a: a * 2, row))(moved)
 

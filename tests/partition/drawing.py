@@ -1,4 +1,4 @@
-"""Random numbers: from one key that all share, and from a key of each environment."""
+"""Random numbers: from one shared key, and from a key per environment."""
 
 import jax
 import jax.numpy as jnp
@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from partition.table import INT, KEY, PLAIN, another, entries, per_element, rows, to_front
 
 TAILS = 1e-4
-"""Far out, the last digit of a uniform number changes a normal one by a thousand times as much."""
+"""Tolerance: in the tails, a last-digit change of a uniform number changes a normal one by a thousand times as much."""
 
 SHARED_KEY = (
     *entries(

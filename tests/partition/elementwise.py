@@ -1,4 +1,4 @@
-"""Operations on each element by itself."""
+"""Elementwise operations."""
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +8,7 @@ from partition.table import BOOL, FLOAT, INT, NUMBERS, PLAIN, entries
 
 
 def _spoiled(x, at):
-    """NaN, infinity and minus infinity in the places of some large, some small and some middling elements."""
+    """x with infinity in place of large elements, minus infinity of small ones, and NaN of those near zero."""
     low, high, middle = (at(x) < -0.9, at(x) > 0.9, jnp.abs(at(x)) < 0.2)
     return jnp.where(low, -jnp.inf, jnp.where(high, jnp.inf, jnp.where(middle, jnp.nan, x)))
 

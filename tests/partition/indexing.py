@@ -8,7 +8,7 @@ from partition.table import INT, NUMBERS, PLAIN, along_axes, another, entries, r
 
 
 def _at(x, axis, where):
-    """x[..., where, ...] with the index at that dimension."""
+    """x[..., where, ...] with the index at dimension `axis`."""
     return x[tuple(where if i == axis else slice(None) for i in range(x.ndim))]
 
 
@@ -24,12 +24,12 @@ def _scattered(write, clip=False):
 
 
 def _distinct(index):
-    """A permutation that depends on what was drawn."""
+    """A permutation that depends on the values of the index."""
     return jnp.argsort(index, stable=True)
 
 
 def _picked(x, index, d):
-    """For each environment one element of its row, as an actor takes the value of its action."""
+    """One element of the row of each environment, like the value of the chosen action."""
     table = rows(x, d)
     return table[jnp.arange(x.shape[d]), index % table.shape[1]]
 

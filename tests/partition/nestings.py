@@ -1,6 +1,6 @@
-"""Ways to nest a function: in loops, in branches, in derivatives, in vmap.
+"""Ways to nest a function: in loops, branches, derivatives and vmap.
 
-A nesting takes `f(x, *others) -> leaves` and `again(x, leaves)`, which makes another x of the same shape from a result.
+A nesting takes `f(x, *others) -> leaves` and `again(x, leaves)`, which computes another x of the same shape.
 """
 
 import dataclasses
@@ -19,11 +19,11 @@ Again = Callable[[Any, list[Any]], Any]
 class Nesting:
     wrap: Callable[[Function, Again], Function]
     lifted: bool = False
-    """Its x has one more dimension, in front: that of a sequence."""
+    """Its x has an additional leading dimension: a sequence."""
     derivative: str = ""
     """`forwards` or `backwards` if it takes a derivative."""
     smooth: bool = True
-    """A derivative of it can be taken."""
+    """It is differentiable."""
 
 
 def blank(tree: Any) -> Any:
@@ -38,22 +38,22 @@ def blank(tree: Any) -> Any:
 
 
 def count(x: Any) -> Any:
-    """How many elements are positive, among all environments."""
+    """The number of positive elements over all environments."""
     data = jax.random.key_data(x) % 2 if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x
     return jnp.count_nonzero(data > 0.0731 if jnp.issubdtype(data.dtype, jnp.floating) else data > 0)
 
 
 def fractions(leaves: list[Any]) -> list[Any]:
-    """The leaves that have a derivative."""
+    """The leaves of floating type."""
     return [leaf for leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.floating)]
 
 
-def _loss(f: Function, reduced: Callable[[Any], Any]) -> Function:
-    return lambda x, *others: sum(reduced(jnp.sin(leaf.astype(jnp.float32))) for leaf in fractions(f(x, *others)))
+def _loss(f: Function, reduce: Callable[[Any], Any]) -> Function:
+    return lambda x, *others: sum(reduce(jnp.sin(leaf.astype(jnp.float32))) for leaf in fractions(f(x, *others)))
 
 
 def _step(f: Function, again: Again, others: Any) -> Any:
-    """A round of a loop: the next x, and the result as one more carry, blank at first and then of the environments."""
+    """The body of a loop: carries the next x and the result, which is whole at first and then split by environment."""
 
     def step(carry: Any, _: Any = None) -> Any:
         x, _ = carry
@@ -147,9 +147,9 @@ def _switch(f: Function, again: Again) -> Function:
     return nested
 
 
-def _gradient(reduced: Callable[[Any], Any]) -> Any:
+def _gradient(reduce: Callable[[Any], Any]) -> Any:
     def wrap(f: Function, again: Again) -> Function:
-        return lambda x, *others: list(jax.value_and_grad(_loss(f, reduced))(x, *others))
+        return lambda x, *others: list(jax.value_and_grad(_loss(f, reduce))(x, *others))
 
     return wrap
 
@@ -191,15 +191,15 @@ def _vjp(f: Function, again: Again) -> Function:
 def _with_its_own_vjp(f: Function, again: Again) -> Function:
     def nested(x: Any, *others: Any) -> Any:
         @jax.custom_vjp
-        def own(a: Any, *more: Any) -> Any:
+        def function(a: Any, *more: Any) -> Any:
             return fractions(f(a, *more))
 
-        def backwards(kept: Any, cotangents: Any) -> Any:
-            (pulled,) = jax.vjp(lambda a: fractions(f(a, *kept[1:])), kept[0])[1](cotangents)
+        def backwards(residuals: Any, cotangents: Any) -> Any:
+            (pulled,) = jax.vjp(lambda a: fractions(f(a, *residuals[1:])), residuals[0])[1](cotangents)
             return jnp.clip(pulled, -0.2, 0.2), *[None] * len(others)
 
-        own.defvjp(lambda a, *more: (own(a, *more), (a, *more)), backwards)
-        return list(jax.value_and_grad(_loss(own, jnp.mean))(x, *others))
+        function.defvjp(lambda a, *more: (function(a, *more), (a, *more)), backwards)
+        return list(jax.value_and_grad(_loss(function, jnp.mean))(x, *others))
 
     return nested
 
@@ -207,8 +207,8 @@ def _with_its_own_vjp(f: Function, again: Again) -> Function:
 def _vmap(axis: int) -> Any:
     def wrap(f: Function, again: Again) -> Function:
         def nested(x: Any, *others: Any) -> Any:
-            both = jnp.stack([x, again(x, f(x, *others))], axis)
-            return jax.vmap(lambda a: f(a, *others), in_axes=axis, out_axes=axis)(both)
+            pair = jnp.stack([x, again(x, f(x, *others))], axis)
+            return jax.vmap(lambda a: f(a, *others), in_axes=axis, out_axes=axis)(pair)
 
         return nested
 

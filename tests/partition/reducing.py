@@ -1,4 +1,4 @@
-"""Reductions, over the environments, over another dimension and over all; and cumulative operations."""
+"""Reductions over the environments, another dimension, or all dimensions; and cumulative operations."""
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +8,7 @@ from partition.table import BOOL, FLOAT, INT, NUMBERS, PLAIN, along_axes, anothe
 
 
 def _spoiled(x):
-    """NaN where elements are largest, infinite where they are smallest."""
+    """x with NaN in place of large elements and minus infinity in place of small ones."""
     return jnp.where(x > 1.2, jnp.nan, jnp.where(x < -1.2, -jnp.inf, x))
 
 

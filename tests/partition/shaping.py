@@ -1,4 +1,4 @@
-"""Operations that move elements without looking at them."""
+"""Operations that move elements without changing them."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -33,7 +33,7 @@ def _trimmed(x, axis):
 
 
 def _pairs(x, d):
-    """The environments in two rows: each holds half of them."""
+    """The environments reshaped into two halves."""
     n = x.shape[d]
     return x.reshape(*x.shape[:d], 2, n // 2, *x.shape[d + 1 :]) if n % 2 == 0 else x
 

@@ -1,4 +1,4 @@
-"""What an entry of the table of operations says, and what the entries share."""
+"""The entries of the table of operations, and helpers to define them."""
 
 import dataclasses
 from collections.abc import Callable
@@ -15,28 +15,28 @@ PLAIN = (FLOAT, INT, BOOL)
 
 @dataclasses.dataclass(frozen=True)
 class Operation:
-    """A function of `x` (and of `y`), told that the environments of `x` are its dimension `d`."""
+    """A function of `x` (and `y`) that is told the dimension `d` of the environments of `x`."""
 
     name: str
     apply: Callable[..., Any]
     """`apply(x, d)`, or `apply(x, y, d)` if there is a `second`."""
     kinds: tuple[str, ...] = (FLOAT,)
-    """What `x` may hold."""
+    """The supported kinds of `x`."""
     second: str = ""
-    """What `y` is: the `same` as x in shape and kind, an `index` of each environment, a shared `weight` or `key`."""
+    """The kind of `y`: the `same` shape and kind as x, an `index` per environment, or a shared `weight` or `key`."""
     exact: bool = False
-    """The result has the bits of its input, in whatever order it is computed."""
+    """The result is bitwise determined by its input, independent of the order of computation."""
     jumps: bool = False
-    """The last digit of a fraction in x may change the result by more than a last digit."""
+    """Discontinuous: a rounding error in x may change the result by much more."""
     smooth: bool = True
-    """It has a derivative in both directions, which is finite."""
+    """It has finite derivatives in forward and reverse mode."""
     ranks: tuple[int, int] = (1, 4)
     forwards: bool = True
-    """Its derivative can be taken forwards."""
+    """It has a forward-mode derivative."""
     slow: bool = False
-    """It takes long to compile, so that only the full suite has it."""
+    """It is slow to compile, so only the full suite runs it."""
     within: float = 1e-5
-    """How near results are, relative to the largest."""
+    """The tolerance, relative to the largest element."""
 
 
 def entries(functions: dict[str, Callable[..., Any]], **flags: Any) -> tuple[Operation, ...]:
@@ -45,27 +45,27 @@ def entries(functions: dict[str, Callable[..., Any]], **flags: Any) -> tuple[Ope
 
 
 def along_axes(functions: dict[str, Callable[..., Any]], **flags: Any) -> tuple[Operation, ...]:
-    """Functions of `(x, axis)`: one entry over the environments, one over another dimension."""
-    found: list[Operation] = []
+    """Two entries per function of `(x, axis)`: over the environments, and over another dimension."""
+    operations: list[Operation] = []
     for name, function in functions.items():
-        found.append(Operation(f"{name} over the environments", function, **flags))
-        found.append(Operation(f"{name} over another", _over_another(function), **flags))
-    return tuple(found)
+        operations.append(Operation(f"{name} over the environments", function, **flags))
+        operations.append(Operation(f"{name} over another", _over_another(function), **flags))
+    return tuple(operations)
 
 
 def with_all(functions: dict[str, Callable[..., Any]], **flags: Any) -> tuple[Operation, ...]:
-    """As `along_axes`, and one entry over all dimensions at once, for which the axis is None."""
+    """Like `along_axes`, plus an entry over all dimensions at once (axis None)."""
     every = {f"{name} over all": _over_all(function) for name, function in functions.items()}
     return along_axes(functions, **flags) + entries(every, **flags)
 
 
 def another(x: Any, d: int) -> int:
-    """A dimension that is not that of the environments, if there is one."""
+    """A dimension other than that of the environments, if there is one."""
     return (d + 1) % np.ndim(x)
 
 
 def to_front(x: Any, d: int) -> Any:
-    """The environments as rows."""
+    """The environments as the leading dimension."""
     return jnp.moveaxis(x, d, 0)
 
 
@@ -74,11 +74,11 @@ def rows(x: Any, d: int) -> Any:
     return to_front(x, d).reshape(x.shape[d], -1)
 
 
-def per_element(function: Callable[..., Any], x: Any, *more: Any) -> Any:
-    """A function of one element for each of them."""
+def per_element(function: Callable[..., Any], x: Any, *others: Any) -> Any:
+    """Apply a function of one element to each element."""
     for _ in range(np.ndim(x)):
         function = jax.vmap(function)
-    return function(x, *more)
+    return function(x, *others)
 
 
 def _over_another(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""What is compared, and that a wrong result is seen and named."""
+"""How results are compared, and that a wrong result is detected and named."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def test_there_are_many_operations() -> None:
 
 
 @pytest.mark.parametrize(
-    ("expected", "found"),
+    ("expected", "actual"),
     [
         (jnp.array([1.0, 2.0]), jnp.array([1.0, 2.001])),
         (jnp.array([1.0, jnp.nan]), jnp.array([1.0, 2.0])),
@@ -36,17 +36,17 @@ def test_there_are_many_operations() -> None:
         (jnp.array([1 + 1j]), jnp.array([1 - 1j])),
     ],
 )
-def test_what_is_not_near(expected: Any, found: Any) -> None:
+def test_assert_near_fails(expected: Any, actual: Any) -> None:
     with pytest.raises(AssertionError):
-        assert_near(expected, found, 1e-5, "a result")
+        assert_near(expected, actual, 1e-5, "a result")
 
 
-def test_what_is_near() -> None:
+def test_assert_near_passes() -> None:
     assert_near(jnp.array([100.0, jnp.nan, jnp.inf]), jnp.array([100.0005, jnp.nan, jnp.inf]), 1e-5, "a result")
     assert_near(jax.random.key(1), jax.random.key(1), 1e-5, "a result")
 
 
-def test_a_replica_that_computes_its_part_alone_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replica_that_ignores_the_others_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     def first_part(function: Any, arguments: Any, dims: Any, replicas: int) -> list[Any]:
         parts = [a if d is None else jnp.split(a, replicas, d)[0] for a, d in zip(arguments, dims, strict=True)]
         return jax.tree.leaves(function(*parts))
@@ -57,7 +57,7 @@ def test_a_replica_that_computes_its_part_alone_is_found_out(monkeypatch: pytest
     assert str(MEAN) in str(caught.value)
 
 
-def test_what_the_plain_program_does_not_take_is_not_counted() -> None:
+def test_cases_that_the_plain_program_refuses_are_not_counted() -> None:
     with pytest.raises(UnfitError, match="derivative"):
         check(Case(("argmax over all",), (4, 3), 0, 2, ("grad of a mean",)))
     with pytest.raises(UnfitError, match="does not take"):

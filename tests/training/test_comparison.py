@@ -1,4 +1,4 @@
-"""Runs grouped, and intervals over their seeds."""
+"""Groups of runs, and intervals over their seeds."""
 
 from pathlib import Path
 
@@ -16,20 +16,20 @@ def read(*paths: Path):
     return [read_run_files(path) for path in paths]
 
 
-def test_interquartile_mean_and_interval_are_those_of_rliable() -> None:
+def test_interquartile_mean_and_interval_equal_those_of_rliable() -> None:
     scores = np.random.default_rng(3).normal(size=(8, 5))
-    found = estimate(scores)
+    interval = estimate(scores)
     from rliable.metrics import aggregate_iqm
 
-    assert np.allclose(found.middle, [aggregate_iqm(scores[:, [column]]) for column in range(5)])
-    assert found.low is not None
-    assert found.high is not None
-    assert (found.low < found.middle).all()
-    assert (found.middle < found.high).all()
-    assert (found.high - found.low < np.ptp(scores, axis=0)).all()
+    assert np.allclose(interval.middle, [aggregate_iqm(scores[:, [column]]) for column in range(5)])
+    assert interval.low is not None
+    assert interval.high is not None
+    assert (interval.low < interval.middle).all()
+    assert (interval.middle < interval.high).all()
+    assert (interval.high - interval.low < np.ptp(scores, axis=0)).all()
 
 
-def test_the_same_runs_give_the_same_interval_and_no_one_elses_numbers_change() -> None:
+def test_intervals_are_reproducible_and_do_not_touch_the_global_random_state() -> None:
     scores = np.random.default_rng(3).normal(size=(9, 4))
     np.random.seed(7)
     expected = np.random.random(3)
@@ -42,10 +42,10 @@ def test_the_same_runs_give_the_same_interval_and_no_one_elses_numbers_change() 
 
 
 def test_one_run_has_no_interval() -> None:
-    found = estimate(np.asarray([[1.0, 2.0]]))
-    assert found.middle.tolist() == [1.0, 2.0]
-    assert found.low is None
-    assert found.high is None
+    interval = estimate(np.asarray([[1.0, 2.0]]))
+    assert interval.middle.tolist() == [1.0, 2.0]
+    assert interval.low is None
+    assert interval.high is None
 
 
 def test_groups_are_named_by_what_differs(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_curve_final_and_arrival(tmp_path: Path) -> None:
     paths = [made_run(tmp_path / f"fast{seed}", seed, slope=5.0) for seed in (0, 1, 2)]
     paths += [made_run(tmp_path / f"slow{seed}", seed, slope=1.0, learning_rate=0.1) for seed in (0, 1)]
     fast, slow = group_runs(read(*paths))
-    # The latest 100 episodes are those of the last five iterations: their mean lies two iterations back.
+    # The latest 100 episodes are those of the last five iterations, so their mean is that of two iterations ago.
     assert fast.final.middle[0] == pytest.approx(5 * 37 + 1)
     assert slow.final.middle[0] == pytest.approx(37 + 0.5)
     assert (fast.steps[0], fast.steps[-1]) == (100, 4000)
@@ -88,13 +88,13 @@ def test_curve_final_and_arrival(tmp_path: Path) -> None:
     assert arrival(slow, target) is None
 
 
-def test_a_shorter_run_and_a_seed_twice_are_remarked(tmp_path: Path) -> None:
+def test_a_shorter_run_and_a_duplicate_seed_are_reported(tmp_path: Path) -> None:
     whole = made_run(tmp_path / "whole")
     short = made_run(tmp_path / "short", iterations=10, finished=False)
     (group,) = group_runs(read(whole, short))
     assert group.steps[-1] == 1000
     assert remarks([group]) == [
-        "ppo, fused: seed 0 more than once, but intervals take runs as independent",
+        "ppo, fused: seed 0 more than once, but the intervals assume independent runs",
         f"ppo, fused: the curve ends at 1,000 steps, as {short} does",
     ]
 
@@ -102,6 +102,6 @@ def test_a_shorter_run_and_a_seed_twice_are_remarked(tmp_path: Path) -> None:
 def test_a_panel_per_environment_and_a_colour_per_group(tmp_path: Path) -> None:
     paths = [made_run(tmp_path / f"{env}{seed}", seed, env=env) for env in ("A", "B", "C", "D") for seed in (0, 1)]
     figure = comparison_figure(group_runs(read(*paths)))
-    shown = [axes for axes in figure.axes if axes.axison]
-    assert [axes.get_title(loc="left") for axes in shown] == [f"ppo on {env}" for env in "ABCD"]
-    assert len({axes.lines[0].get_color() for axes in shown}) == 1
+    panels = [axes for axes in figure.axes if axes.axison]
+    assert [axes.get_title(loc="left") for axes in panels] == [f"ppo on {env}" for env in "ABCD"]
+    assert len({axes.lines[0].get_color() for axes in panels}) == 1

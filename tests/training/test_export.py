@@ -1,4 +1,4 @@
-"""An exported policy acts as `decide` does, without Fragmenta."""
+"""An exported policy acts like `decide`, without Fragmenta."""
 
 import hashlib
 import json
@@ -26,8 +26,8 @@ SMALL: dict[str, Any] = {"num_envs": 4, "horizon": 8, "hidden": (8,), "total_ste
 def some_inputs(algorithm: Algorithm, env: Environment, rows: int) -> dict[str, Any]:
     rng = np.random.default_rng(0)
     team = () if env.team_size is None else (env.team_size,)
-    shown = [rng.integers(2, size=(rows, *team, *s)).astype(d) for _, s, d in leaves(env.observation_space)]
-    inputs = {"observation": assemble(env.observation_space, iter(shown))}
+    arrays = [rng.integers(2, size=(rows, *team, *s)).astype(d) for _, s, d in leaves(env.observation_space)]
+    inputs = {"observation": assemble(env.observation_space, iter(arrays))}
     if team:
         inputs["alive"] = rng.random((rows, *team)) < 0.8
     if isinstance(algorithm, RecurrentPPO):
@@ -35,10 +35,10 @@ def some_inputs(algorithm: Algorithm, env: Environment, rows: int) -> dict[str, 
     return inputs
 
 
-def decided(algorithm: Algorithm, env: Environment, params: Any, inputs: dict[str, Any], key: Any) -> list[Any]:
+def decisions(algorithm: Algorithm, env: Environment, params: Any, inputs: dict[str, Any], key: Any) -> list[Any]:
     keys = None if key is None else keys_by_index(key, len(jax.tree.leaves(inputs["observation"])[0]))
-    seen = inputs["observation"], inputs.get("alive", ()), inputs.get("memory", ())
-    return jax.tree.leaves(jax.jit(lambda *seen: algorithm.decide(env, params, *seen, keys))(*seen))
+    arguments = inputs["observation"], inputs.get("alive", ()), inputs.get("memory", ())
+    return jax.tree.leaves(jax.jit(lambda *arguments: algorithm.decide(env, params, *arguments, keys))(*arguments))
 
 
 @pytest.mark.parametrize(
@@ -56,16 +56,16 @@ def test_the_same_actions_for_any_number_of_rows(algorithm: Algorithm, env: Envi
     shapes = jax.eval_shape(lambda: algorithm.params(algorithm.init(env, jax.random.key(0))))
     rng = np.random.default_rng(1)
     params = jax.tree.map(lambda x: jnp.asarray(rng.random(x.shape), x.dtype), shapes)
-    likeliest, drawn = (exported_policy(algorithm, env, params, stochastic) for stochastic in (False, True))
-    assert set(likeliest.platforms) == {"cpu", "cuda"}
+    greedy, sampling = (exported_policy(algorithm, env, params, stochastic) for stochastic in (False, True))
+    assert set(greedy.platforms) == {"cpu", "cuda"}
     key = jax.random.key(5)
     for rows in (1, 6):
         inputs = some_inputs(algorithm, env, rows)
-        found = jax.tree.leaves(likeliest.call(*inputs.values()))
-        for a, b in zip(found, decided(algorithm, env, params, inputs, None), strict=True):
+        actual = jax.tree.leaves(greedy.call(*inputs.values()))
+        for a, b in zip(actual, decisions(algorithm, env, params, inputs, None), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
-        found = jax.tree.leaves(drawn.call(*inputs.values(), jax.random.key_data(key)))
-        for a, b in zip(found, decided(algorithm, env, params, inputs, key), strict=True):
+        actual = jax.tree.leaves(sampling.call(*inputs.values(), jax.random.key_data(key)))
+        for a, b in zip(actual, decisions(algorithm, env, params, inputs, key), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
@@ -93,21 +93,21 @@ assert not [name for name in sys.modules if name.startswith(("fragmenta.", "flax
 def test_a_process_without_fragmenta_acts_the_same(algorithm: Algorithm, tmp_path: Path) -> None:
     train(algorithm, "CartPole-v1", run_dir=tmp_path / "run")
     run = open_run(tmp_path / "run")
-    described = export(run, tmp_path / "out")
-    for name, fingerprint in described["sha256"].items():
+    description = export(run, tmp_path / "out")
+    for name, fingerprint in description["sha256"].items():
         assert hashlib.sha256((tmp_path / "out" / name).read_bytes()).hexdigest() == fingerprint
-    assert described == json.loads((tmp_path / "out" / "policy.json").read_text())
+    assert description == json.loads((tmp_path / "out" / "policy.json").read_text())
     arrays, expected = load_file(tmp_path / "out" / "policy.safetensors"), named_arrays(run.params())
     assert arrays.keys() == expected.keys()
     inputs = some_inputs(algorithm, run.env, 9)
     np.savez(tmp_path / "inputs.npz", **inputs)
     arguments = [tmp_path / "out", tmp_path / "inputs.npz", tmp_path / "results.npz"]
     command = [sys.executable, "-c", LOADS, *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
+    completed = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert completed.returncode == 0, completed.stderr
     with np.load(tmp_path / "results.npz") as results:
-        found = [results[name] for name in results.files]
+        actual = [results[name] for name in results.files]
     params = run.params()
-    expected = [x for key in (None, jax.random.key(5)) for x in decided(algorithm, run.env, params, inputs, key)]
-    for a, b in zip(found, expected, strict=True):
+    expected = [x for key in (None, jax.random.key(5)) for x in decisions(algorithm, run.env, params, inputs, key)]
+    for a, b in zip(actual, expected, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)

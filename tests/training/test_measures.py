@@ -1,4 +1,4 @@
-"""What a run measures of itself."""
+"""Measurements of a run: speed, memory, utilisation."""
 
 import subprocess
 import sys
@@ -13,25 +13,25 @@ def report(iteration: int, **changes: Any) -> Report:
     return Report(iteration, **({"metrics": {}, "lag": None, "source": None, "dropped": 0} | shares | changes))
 
 
-def test_speed_is_that_of_the_last_second_and_overall() -> None:
+def test_speed_is_of_the_last_second_and_overall() -> None:
     measures = Measures()
-    for i in range(10):  # a hundred steps in every tenth of a second
+    for i in range(10):  # 100 steps every 0.1 s
         measures.of(report(i), 100 * (i + 1), 0.1 * (i + 1))
-    found = [measures.of(report(10 + i), 1_000 + 10 * (i + 1), 1.0 + 0.1 * (i + 1)) for i in range(20)][-1]
-    assert round(found["steps_per_second"]) == 100
-    assert round(found["steps_per_second_overall"]) == 400
-    assert found["busy/all"] == 0.5
-    assert found["fill/a -> b"] == 0.25
-    assert "lag" not in found
+    record = [measures.of(report(10 + i), 1_000 + 10 * (i + 1), 1.0 + 0.1 * (i + 1)) for i in range(20)][-1]
+    assert round(record["steps_per_second"]) == 100
+    assert round(record["steps_per_second_overall"]) == 400
+    assert record["busy/all"] == 0.5
+    assert record["fill/a -> b"] == 0.25
+    assert "lag" not in record
 
 
-def test_memory_is_looked_at_once_per_second() -> None:
+def test_memory_is_sampled_once_per_second() -> None:
     measures = Measures()
-    looked = ["memory_mb" in measures.of(report(i), i, 0.25 * (i + 1)) for i in range(9)]
-    assert looked == [True, False, False, False, True, False, False, False, True]
+    sampled = ["memory_mb" in measures.of(report(i), i, 0.25 * (i + 1)) for i in range(9)]
+    assert sampled == [True, False, False, False, True, False, False, False, True]
 
 
-def test_memory_counts_the_processes_below_this_one() -> None:
+def test_memory_includes_child_processes() -> None:
     before = memory()["memory_mb"]
     waste = "import sys; kept = bytearray(200_000_000); print(len(kept), flush=True); sys.stdin.read()"
     child = subprocess.Popen([sys.executable, "-c", waste], stdin=subprocess.PIPE, stdout=subprocess.PIPE)

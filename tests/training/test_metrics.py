@@ -1,4 +1,4 @@
-"""Metrics: every record is kept, whatever goes wrong elsewhere."""
+"""Metrics: no record is lost, even if something else fails."""
 
 import json
 import os
@@ -32,27 +32,27 @@ def lines_of(path: Path) -> list[dict[str, Any]]:
 
 
 def events_of(path: Path) -> list[tuple[int, dict[str, float]]]:
-    """Steps and scalars of every point in an event file."""
+    """The step and scalars of every point in an event file."""
     from tensorboardX.proto.event_pb2 import Event
 
     (file,) = (path / "tensorboard").iterdir()
-    data, found = file.read_bytes(), []
+    data, points = file.read_bytes(), []
     while data:  # a length, its checksum, an event, its checksum
         (size,) = struct.unpack("<Q", data[:8])
         event = Event.FromString(data[12 : 12 + size])
-        found.append((event.step, {value.tag: value.simple_value for value in event.summary.value}))
+        points.append((event.step, {value.tag: value.simple_value for value in event.summary.value}))
         data = data[16 + size :]
-    return found[1:]  # the first says the version of the format
+    return points[1:]  # the first is the format version
 
 
-def test_a_run_records_what_matters(tmp_path: Path) -> None:
+def test_a_run_records_all_metrics(tmp_path: Path) -> None:
     run = tmp_path / "run"
     assert main([*QUICK, "--policy", "single_learner_coarse", "--no-merge", "--run-dir", str(run)]) == 0
     records = lines_of(run)
     assert [record["iteration"] for record in records] == list(range(10))
-    wanted = {"episodes", "return_mean", "length_mean", "policy_loss", "value_loss", "entropy", "kl"}
-    wanted |= {"explained_variance", "steps_per_second", "steps_per_second_overall", "busy/actor", "busy/learner"}
-    assert all(wanted <= set(record) for record in records)
+    required = {"episodes", "return_mean", "length_mean", "policy_loss", "value_loss", "entropy", "kl"}
+    required |= {"explained_variance", "steps_per_second", "steps_per_second_overall", "busy/actor", "busy/learner"}
+    assert all(required <= set(record) for record in records)
     assert records[0]["memory_mb"] > 50
     points = events_of(run)
     assert points[-1][0] == 320
@@ -62,7 +62,7 @@ def test_a_run_records_what_matters(tmp_path: Path) -> None:
     assert sum(scalars["episode/count"] for _, scalars in points) == sum(record["episodes"] for record in records)
 
 
-def test_wandb_and_mlflow_are_called_as_they_document(tmp_path: Path, monkeypatch: Any) -> None:
+def test_wandb_and_mlflow_are_called_as_documented(tmp_path: Path, monkeypatch: Any) -> None:
     install(tmp_path / "packages", monkeypatch)
     run = tmp_path / "run"
     assert main([*QUICK, "--sinks", "wandb,mlflow", "--run-dir", str(run)]) == 0
@@ -80,7 +80,7 @@ def test_wandb_and_mlflow_are_called_as_they_document(tmp_path: Path, monkeypatc
     assert names[-2:] == ["log_metrics", "end_run"]
 
 
-def test_a_sink_that_fails_is_given_up_with_one_warning(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+def test_a_failing_sink_is_dropped_with_one_warning(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
     install(tmp_path / "packages", monkeypatch, "raise ConnectionError('no such host')")
     with MetricsLog(tmp_path, ["wandb", "tensorboard"]) as log:
         for i in range(3):
@@ -92,7 +92,7 @@ def test_a_sink_that_fails_is_given_up_with_one_warning(tmp_path: Path, monkeypa
     assert len(events_of(tmp_path)) == 3
 
 
-def test_a_sink_that_cannot_start_is_given_up(tmp_path: Path, capsys: Any) -> None:
+def test_a_sink_that_cannot_start_is_dropped(tmp_path: Path, capsys: Any) -> None:
     (tmp_path / "tensorboard").write_text("in the way")
     with MetricsLog(tmp_path, ["tensorboard"]) as log:
         log.add({"iteration": 0, "steps": 1})
@@ -102,20 +102,20 @@ def test_a_sink_that_cannot_start_is_given_up(tmp_path: Path, capsys: Any) -> No
 
 def test_missing_and_unknown_sinks_are_mistakes(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)  # as if it were not installed
-    for sinks, says in (
+    for sinks, message in (
         ("wandb", "sink 'wandb' needs the package wandb: install fragmenta[wandb]"),
         ("tensorbord", "unknown sink 'tensorbord': did you mean 'tensorboard'?"),
     ):
         assert main([*QUICK, "--sinks", sinks, "--run-dir", str(tmp_path / "run")]) == 2
         error = capsys.readouterr().err
-        assert says in error
+        assert message in error
         assert error.count("\n") == 1
     assert not (tmp_path / "run").exists()
     with pytest.raises(ConfigError):
-        fragmenta.train(PPO(), "CartPole-v1", sinks=("wandb",), run_dir=tmp_path / "run")
+        fragmenta.train(PPO(), "CartPole-v1", options=fragmenta.RunOptions(sinks=("wandb",)), run_dir=tmp_path / "run")
 
 
-def test_no_sink_leaves_json_lines_alone(tmp_path: Path) -> None:
+def test_without_a_sink_only_json_lines_are_written(tmp_path: Path) -> None:
     assert main([*QUICK, "--sinks", "none", "--run-dir", str(tmp_path / "run")]) == 0
     assert not (tmp_path / "run" / "tensorboard").exists()
     assert len(lines_of(tmp_path / "run")) == 10
@@ -140,7 +140,7 @@ def test_a_full_disk_ends_the_run_with_one_line(tmp_path: Path) -> None:
         train(1)
 
 
-def test_more_than_can_wait_is_written_all_the_same(tmp_path: Path, monkeypatch: Any) -> None:
+def test_records_beyond_the_queue_size_are_written(tmp_path: Path, monkeypatch: Any) -> None:
     install(tmp_path / "packages", monkeypatch, "__import__('time').sleep(0.3)")
     with MetricsLog(tmp_path, ["wandb"]) as log:
         for i in range(CAPACITY * 2 + 10):
@@ -151,14 +151,14 @@ def test_more_than_can_wait_is_written_all_the_same(tmp_path: Path, monkeypatch:
     assert not any(thread.name == "fragmenta-metrics" for thread in threading.enumerate())
 
 
-def test_an_earlier_runs_torn_line_is_removed_and_the_rest_kept(tmp_path: Path) -> None:
+def test_an_incomplete_last_line_is_removed_and_the_rest_kept(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text('{"iteration": 0, "steps": 1}\n{"itera')
     with MetricsLog(tmp_path) as log:
         log.add({"iteration": 1, "steps": 2})
     assert [record["iteration"] for record in lines_of(tmp_path)] == [0, 1]
 
 
-def test_a_killed_run_keeps_whole_lines(tmp_path: Path) -> None:
+def test_a_killed_run_leaves_complete_lines(tmp_path: Path) -> None:
     run = tmp_path / "run"
     command = [sys.executable, "-m", "fragmenta.cli.main", *QUICK[:-1], "100000000", "--run-dir", str(run)]
     child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

@@ -1,4 +1,4 @@
-"""Evaluations while a run trains: they change nothing, and one that fails is no harm."""
+"""Evaluations during training: they change nothing, and a failing one does no harm."""
 
 import json
 from pathlib import Path
@@ -17,19 +17,21 @@ def records(run: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (run / "evaluations.jsonl").read_text().splitlines()]
 
 
-def test_evaluating_meanwhile_changes_nothing(tmp_path: Path) -> None:
+def test_evaluating_during_training_changes_nothing(tmp_path: Path) -> None:
     algorithm = fragmenta.A2C(**SMALL, total_steps=20 * 32)
     alone = fragmenta.train(algorithm, "CartPole-v1")
     options = fragmenta.EvaluationOptions(eval_every=5, eval_episodes=2)
-    found = fragmenta.train(algorithm, "CartPole-v1", run_dir=tmp_path / "run", evaluation=options)
-    assert found.summary["params_sha256"] == alone.summary["params_sha256"]
-    evaluated = records(tmp_path / "run")
-    assert evaluated
-    assert all(e["iteration"] % 5 == 0 and e["steps"] == 32 * e["iteration"] for e in evaluated)
+    result = fragmenta.train(
+        algorithm, "CartPole-v1", run_dir=tmp_path / "run", options=fragmenta.RunOptions(evaluation=options)
+    )
+    assert result.summary["params_sha256"] == alone.summary["params_sha256"]
+    evaluations = records(tmp_path / "run")
+    assert evaluations
+    assert all(e["iteration"] % 5 == 0 and e["steps"] == 32 * e["iteration"] for e in evaluations)
 
 
 class OnlyInFours(CartPole):
-    """Cannot be evaluated in three episodes."""
+    """Fails to trace with three environments, so that an evaluation of three episodes fails."""
 
     def step(self, world: fragmenta.World, action: jax.Array) -> Any:
         if action.shape[0] == 3:
@@ -37,29 +39,29 @@ class OnlyInFours(CartPole):
         return super().step(world, action)
 
 
-STEADY = fragmenta.EnvOptions(env_args='{"how": "raise", "at": 30}', env_mode="serial")
+STEADY = fragmenta.EnvOptions(env_args='{"fault": "raise", "at": 30}', env_mode="serial")
 
 
 @pytest.mark.parametrize(
-    ("env", "says"),
+    ("env", "message"),
     [
         (OnlyInFours(), "the screen is dark"),
-        # Training has taken 24 steps of its only episode when it ends; an evaluation takes more.
+        # Training ends after 24 steps of its only episode; an evaluation takes more and hits the fault.
         (fragmenta.make("faulty_envs:Steady", STEADY), "the motor is stuck"),
     ],
 )
 def test_an_evaluation_that_fails_does_not_end_the_run(
-    env: fragmenta.Environment, says: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    env: fragmenta.Environment, message: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     algorithm, run = fragmenta.A2C(**SMALL, total_steps=3 * 32), tmp_path / "run"
     alone = fragmenta.train(algorithm, env)
     options = fragmenta.EvaluationOptions(eval_every=1, eval_episodes=3)
-    found = fragmenta.train(algorithm, env, run_dir=run, evaluation=options)
-    assert found.summary["params_sha256"] == alone.summary["params_sha256"]
-    (said,) = capfd.readouterr().err.splitlines()
-    assert said.startswith("fragmenta: the evaluation after 32 steps failed: ")
-    assert says in said
-    kept = records(run)
-    assert kept[0]["iteration"] == 1
-    assert all(says in record["failed"] and "return_mean" not in record for record in kept)
+    result = fragmenta.train(algorithm, env, run_dir=run, options=fragmenta.RunOptions(evaluation=options))
+    assert result.summary["params_sha256"] == alone.summary["params_sha256"]
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("fragmenta: the evaluation after 32 steps failed: ")
+    assert message in line
+    evaluations = records(run)
+    assert evaluations[0]["iteration"] == 1
+    assert all(message in record["failed"] and "return_mean" not in record for record in evaluations)
     assert (run / "curve.png").exists()

@@ -1,4 +1,4 @@
-"""The page about a run: what it says, and what a browser makes of it."""
+"""The report of a run: its content, and how a browser renders it."""
 
 import json
 import re
@@ -30,14 +30,14 @@ addEventListener("load", () => {
 </script></body>"""
 FRAME = """<title></title><script>addEventListener("message", event => { document.title = event.data; });</script>
 <iframe style="border:0;height:900px;width:WIDTHpx" src="page.html"></iframe>"""
-"""A window is never narrower than 500 pixels, but a frame may be."""
+"""A browser window is at least 500 pixels wide, but a frame may be narrower."""
 
 
 def page(path: Path) -> str:
     return report_page(read_run_files(path), ["fragmenta play runs/a"])
 
 
-def test_the_page_says_what_the_run_did(tmp_path: Path) -> None:
+def test_the_page_describes_the_run(tmp_path: Path) -> None:
     path = made_run(tmp_path / "run", seed=3)
     add_evaluations(path)
     text = page(path)
@@ -47,7 +47,7 @@ def test_the_page_says_what_the_run_did(tmp_path: Path) -> None:
         "<b>188.0</b><span>return, latest 100 episodes</span>",
         "<b>4,000</b><span>environment steps</span>",
         "<b>2 min 10 s</b><span>wall time</span>",
-        "<b>1.5 s</b><span>of it compiling</span>",
+        "<b>1.5 s</b><span>of which compiling</span>",
         "<dt>learning_rate</dt><dd>0.001</dd>",
         "<td>41.0 to 49.0</td>",
         "<td>learner to actor</td><td>Broadcast</td><td>params.bias_0, params.kernel_0</td><td>36.9 KB</td>",
@@ -59,13 +59,13 @@ def test_the_page_says_what_the_run_did(tmp_path: Path) -> None:
     assert "has not finished" not in text
 
 
-def test_the_page_asks_nothing_of_the_network(tmp_path: Path) -> None:
+def test_the_page_makes_no_network_requests(tmp_path: Path) -> None:
     text = page(made_run(tmp_path / "run"))
     assert "default-src 'none'" in text
     assert not re.findall(r"https?://|\bsrc=|@import|url\((?!#)", text)
 
 
-def test_shares_of_time_are_shown_where_records_have_them(tmp_path: Path) -> None:
+def test_time_shares_are_shown_if_records_have_them(tmp_path: Path) -> None:
     path = made_run(tmp_path / "run", finished=False, iterations=4)
     records = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
     lines = [json.dumps(record | {"busy/actor": 0.25, "busy/learner": 1.0}) + "\n" for record in records]
@@ -76,7 +76,7 @@ def test_shares_of_time_are_shown_where_records_have_them(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 0.0, 5.0])
-def test_metrics_that_never_change_or_are_not_numbers_are_drawn(value: float, tmp_path: Path) -> None:
+def test_constant_and_non_finite_metrics_are_drawn(value: float, tmp_path: Path) -> None:
     path = made_run(tmp_path / "run", iterations=3)
     records = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
     (path / "metrics.jsonl").write_text("".join(json.dumps(r | {"odd": value}) + "\n" for r in records))
@@ -90,7 +90,7 @@ def test_a_run_without_episodes_or_graph_has_a_page(tmp_path: Path) -> None:
     assert "No episode has ended" in page(path)
 
 
-def test_names_are_not_taken_for_html(tmp_path: Path) -> None:
+def test_names_are_escaped(tmp_path: Path) -> None:
     text = page(made_run(tmp_path / "run", env="<script>alert(1)</script>"))
     assert "alert(1)" in text
     assert "<script>alert" not in text
@@ -101,7 +101,7 @@ def test_ticks_are_round_and_inside() -> None:
     assert ticks(-0.013, 0.011, 4) == [-0.01, 0.0, 0.01]
 
 
-def test_arrows_pass_boxes_that_they_do_not_concern() -> None:
+def test_arrows_avoid_unrelated_boxes() -> None:
     boxes, arrows = read_flowchart(
         GRAPH + '  a_b["a+b<br/>apply<br/>cpu:0"]\n  actor -- "Send/Recv: x<br/>1 B per iteration" --> a_b\n'
     )
@@ -126,13 +126,13 @@ def test_a_browser_shows_the_page_without_errors_or_requests(width: int, tmp_pat
         f"--user-data-dir={tmp_path / 'profile'}", "--window-size=1400,950", "--enable-logging=stderr",
         "--virtual-time-budget=3000", "--dump-dom", frame.as_uri(),
     ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    found = re.search(r"<title>(.*?)</title>", done.stdout)
-    assert found, done.stderr[-2000:]
-    seen = json.loads(found[1])
-    assert seen["requests"] == []
-    assert seen["width"] == width
-    assert seen["overflow"] <= 0
-    assert seen["charts"] == 6
-    assert seen["tip"] == "step 2,000\nper iteration: 95\nlatest 100 episodes: 85\nevaluation: 95"
-    assert "CONSOLE" not in done.stderr
+    completed = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    title = re.search(r"<title>(.*?)</title>", completed.stdout)
+    assert title, completed.stderr[-2000:]
+    measurements = json.loads(title[1])
+    assert measurements["requests"] == []
+    assert measurements["width"] == width
+    assert measurements["overflow"] <= 0
+    assert measurements["charts"] == 6
+    assert measurements["tip"] == "step 2,000\nper iteration: 95\nlatest 100 episodes: 85\nevaluation: 95"
+    assert "CONSOLE" not in completed.stderr

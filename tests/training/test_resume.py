@@ -1,4 +1,4 @@
-"""A run that is stopped and resumed ends as one that was not, whatever it ran under before and after."""
+"""A run that is stopped and resumed ends like an uninterrupted one, under any distribution policy before and after."""
 
 import itertools
 import json
@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import fragmenta
-from fragmenta import Cluster, SaveOptions
+from fragmenta import Cluster, RunOptions, SaveOptions
 from fragmenta.runs.checkpoints import CheckpointFolder
 from fragmenta.training.stopping import NotFiniteError, StoppedError
 from helpers import StopAt
@@ -41,7 +41,7 @@ ITERATIONS = 8
 
 
 class Listener(StopAt):
-    """Keeps what is said of the environments."""
+    """Keeps the description of the environments."""
 
     environments = ""
 
@@ -54,15 +54,21 @@ class Listener(StopAt):
 
 def start(name: str, place: str, run_dir: Path | None, watcher: Any = None) -> fragmenta.Result:
     algorithm, (policy, cluster) = ALGORITHMS[name], PLACEMENTS[place]
-    how: dict[str, Any] = {"policy": policy, "cluster": cluster, "merge": False, "run_dir": run_dir, "watcher": watcher}
+    options: dict[str, Any] = {
+        "policy": policy,
+        "cluster": cluster,
+        "merge": False,
+        "run_dir": run_dir,
+        "watcher": watcher,
+    }
     steps = ITERATIONS * algorithm.steps_per_iteration
     env = "ProbeTeam" if name.startswith("mappo") else "CartPole-v1"
-    # One stretch per iteration, so that it stops where it is asked to.
-    return fragmenta.train(algorithm, env, **how, total_steps=steps, save_options=SaveOptions(1))
+    # A checkpoint at each iteration, so that the run stops at exactly the requested one.
+    return fragmenta.train(algorithm, env, **options, total_steps=steps, options=RunOptions(saving=SaveOptions(1)))
 
 
 def stopped_and_resumed(name: str, first: str, second: str, run_dir: Path, stop_at: int) -> fragmenta.Result:
-    with pytest.raises(StoppedError, match=r"SIGINT: saved after .* go on with: fragmenta resume"):
+    with pytest.raises(StoppedError, match=r"SIGINT: saved after .* continue with: fragmenta resume"):
         start(name, first, run_dir, StopAt(stop_at))
     policy, cluster = PLACEMENTS[second]
     return fragmenta.resume(run_dir, policy, cluster)
@@ -73,12 +79,12 @@ def without_times(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{name: x for name, x in record.items() if not name.startswith(measured)} for record in records]
 
 
-def every(names: Any, kept: set[Any]) -> list[Any]:
-    """All of them in `make full`; the kept ones in `make test`."""
-    return [pytest.param(*name, marks=() if name in kept else pytest.mark.full) for name in names]
+def every(names: Any, quick: set[Any]) -> list[Any]:
+    """All names in `make full`; only the quick ones in `make test`."""
+    return [pytest.param(*name, marks=() if name in quick else pytest.mark.full) for name in names]
 
 
-# Behind is coarse with more to it.
+# `behind` is `coarse` with a lag, so `coarse` is covered.
 SAME = {("a2c", "fused"), ("ppo", "behind"), ("mappo_separate", "environments")}
 
 
@@ -87,16 +93,16 @@ def test_stopped_and_resumed_equals_undisturbed_bitwise(name: str, place: str, t
     whole = start(name, place, tmp_path / "whole")
     stop_at = random.randint(1, ITERATIONS - 1)
     parts = stopped_and_resumed(name, place, place, tmp_path / "parts", stop_at)
-    for expected, found in zip(jax.tree.leaves(whole.state), jax.tree.leaves(parts.state), strict=True):
-        assert np.array_equal(_raw(expected), _raw(found)), f"stopped at {stop_at}"
-    kept = [json.loads(line) for line in (tmp_path / "parts" / "metrics.jsonl").read_text().splitlines()]
-    assert without_times(kept) == without_times(whole.metrics), f"stopped at {stop_at}"
+    for expected, actual in zip(jax.tree.leaves(whole.state), jax.tree.leaves(parts.state), strict=True):
+        assert np.array_equal(_raw(expected), _raw(actual)), f"stopped at {stop_at}"
+    records = [json.loads(line) for line in (tmp_path / "parts" / "metrics.jsonl").read_text().splitlines()]
+    assert without_times(records) == without_times(whole.metrics), f"stopped at {stop_at}"
     assert parts.summary["return_mean"] == whole.summary["return_mean"]
 
 
 CHANGES = list(itertools.permutations(SYNCHRONOUS, 2))
 ACROSS = [("ppo", *change) for change in CHANGES]
-# Agents that have parameters of their own are split under one policy only.
+# Agents with separate parameters are split under one distribution policy only.
 ACROSS += [("mappo_separate", *change) for change in CHANGES if "environments" in change]
 
 
@@ -104,35 +110,35 @@ ACROSS += [("mappo_separate", *change) for change in CHANGES if "environments" i
 def test_a_run_goes_on_under_another_policy(name: str, first: str, second: str, tmp_path: Path) -> None:
     whole = start(name, "fused", None)
     parts = stopped_and_resumed(name, first, second, tmp_path / "run", ITERATIONS // 2)
-    for expected, found in zip(jax.tree.leaves(whole.params), jax.tree.leaves(parts.params), strict=True):
-        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    for expected, actual in zip(jax.tree.leaves(whole.params), jax.tree.leaves(parts.params), strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
     assert parts.summary["policy"] == PLACEMENTS[second][0]
     assert json.loads((tmp_path / "run" / "config.json").read_text())["policy"] == PLACEMENTS[second][0]
 
 
-def test_what_was_on_its_way_is_taken_by_any_number_of_replicas(tmp_path: Path) -> None:
+def test_values_in_flight_can_be_resumed_with_any_number_of_replicas(tmp_path: Path) -> None:
     whole = start("a2c", "behind", None)
     with pytest.raises(StoppedError):
         start("a2c", "behind", tmp_path / "run", StopAt(3))
-    found = fragmenta.resume(tmp_path / "run", cluster=Cluster(TWO, 4, lag=1))
-    for expected, leaf in zip(jax.tree.leaves(whole.params), jax.tree.leaves(found.params), strict=True):
+    resumed = fragmenta.resume(tmp_path / "run", cluster=Cluster(TWO, 4, lag=1))
+    for expected, leaf in zip(jax.tree.leaves(whole.params), jax.tree.leaves(resumed.params), strict=True):
         np.testing.assert_allclose(leaf, expected, rtol=1e-5, atol=1e-5)
-    assert [record["lag"] for record in found.metrics] == [1] * 5
+    assert [record["lag"] for record in resumed.metrics] == [1] * 5
 
 
 @pytest.mark.parametrize(
     ("first", "second"),
     [("behind", "coarse"), *every([("coarse", "behind"), ("behind", "fused"), ("fused", "behind")], set())],
 )
-def test_a_lag_may_come_and_go(first: str, second: str, tmp_path: Path) -> None:
-    said = Listener()
+def test_a_lag_may_be_added_or_removed(first: str, second: str, tmp_path: Path) -> None:
+    listener = Listener()
     with pytest.raises(StoppedError):
         start("a2c", first, tmp_path / "run", StopAt(3))
     policy, cluster = PLACEMENTS[second]
-    found = fragmenta.resume(tmp_path / "run", policy, cluster, watcher=said)
-    assert found.summary["iterations"] == ITERATIONS
-    assert ("without the values that were on their way" in said.environments) == (first == "behind")
-    assert found.metrics[0].get("lag") == (0 if second == "behind" else None)
+    resumed = fragmenta.resume(tmp_path / "run", policy, cluster, watcher=listener)
+    assert resumed.summary["iterations"] == ITERATIONS
+    assert ("without the values in flight" in listener.environments) == (first == "behind")
+    assert resumed.metrics[0].get("lag") == (0 if second == "behind" else None)
 
 
 @pytest.mark.parametrize(
@@ -141,32 +147,41 @@ def test_a_lag_may_come_and_go(first: str, second: str, tmp_path: Path) -> None:
 )
 def test_asynchronous_runs_are_saved_and_resumed(first: str, second: str, tmp_path: Path) -> None:
     algorithm, cluster, path = ALGORITHMS["impala"], Cluster(TWO, 2), tmp_path / "r"
-    how: dict[str, Any] = {"cluster": cluster, "run_dir": path, "watcher": StopAt(3), "save_options": SaveOptions(1)}
+    options: dict[str, Any] = {
+        "cluster": cluster,
+        "run_dir": path,
+        "watcher": StopAt(3),
+        "options": RunOptions(saving=SaveOptions(1)),
+    }
     steps = 20 * algorithm.steps_per_iteration
     with pytest.raises(StoppedError):
-        fragmenta.train(algorithm, "CartPole-v1", first, total_steps=steps, **how)
-    found = fragmenta.resume(tmp_path / "r", second, cluster)
-    assert found.summary["total_steps"] >= steps
+        fragmenta.train(algorithm, "CartPole-v1", first, total_steps=steps, **options)
+    resumed = fragmenta.resume(tmp_path / "r", second, cluster)
+    assert resumed.summary["total_steps"] >= steps
     records = [json.loads(line) for line in (tmp_path / "r" / "metrics.jsonl").read_text().splitlines()]
     assert [record["iteration"] for record in records] == list(range(len(records)))
     assert all(later["steps"] > earlier["steps"] for earlier, later in itertools.pairwise(records))
 
 
 def test_environments_on_the_host_start_new_episodes(tmp_path: Path) -> None:
-    said = Listener()
+    listener = Listener()
     algorithm = fragmenta.RecurrentPPO(**SMALL, epochs=1, minibatches=2, memory=8, normalize_rewards=True)
-    how: dict[str, Any] = {"run_dir": tmp_path / "run", "watcher": StopAt(2), "save_options": SaveOptions(1)}
+    options: dict[str, Any] = {
+        "run_dir": tmp_path / "run",
+        "watcher": StopAt(2),
+        "options": RunOptions(saving=SaveOptions(1)),
+    }
     with pytest.raises(StoppedError):
-        fragmenta.train(algorithm, "gymnasium:CartPole-v1", total_steps=8 * 32, **how)
-    found = fragmenta.resume(tmp_path / "run", watcher=said)
-    assert "start new episodes because their state cannot be saved; resumed after " in said.environments
-    assert found.summary["total_steps"] == 8 * 32
+        fragmenta.train(algorithm, "gymnasium:CartPole-v1", total_steps=8 * 32, **options)
+    resumed = fragmenta.resume(tmp_path / "run", watcher=listener)
+    assert "start new episodes because their state cannot be saved; resumed after " in listener.environments
+    assert resumed.summary["total_steps"] == 8 * 32
 
 
-def test_a_run_goes_further_than_it_was_to(tmp_path: Path) -> None:
+def test_a_run_can_be_extended(tmp_path: Path) -> None:
     start("a2c", "fused", tmp_path / "run")
     steps = ITERATIONS * ALGORITHMS["a2c"].steps_per_iteration
-    with pytest.raises(fragmenta.ConfigError, match=f"has done its {steps} steps: .* --total-steps {2 * steps}"):
+    with pytest.raises(fragmenta.ConfigError, match=f"has completed its {steps} steps: .* --total-steps {2 * steps}"):
         fragmenta.resume(tmp_path / "run")
     with pytest.raises(StoppedError):
         fragmenta.resume(tmp_path / "run", total_steps=2 * steps, watcher=StopAt(ITERATIONS + 2))
@@ -179,9 +194,13 @@ def test_a_run_goes_further_than_it_was_to(tmp_path: Path) -> None:
 def test_several_seeds_are_resumed_together(tmp_path: Path) -> None:
     algorithm = fragmenta.A2C(**SMALL, total_steps=ITERATIONS * 32)
     whole = fragmenta.train(algorithm, "CartPole-v1", seeds=2)
-    how: dict[str, Any] = {"run_dir": tmp_path / "run", "watcher": StopAt(3), "save_options": SaveOptions(1)}
+    options: dict[str, Any] = {
+        "run_dir": tmp_path / "run",
+        "watcher": StopAt(3),
+        "options": RunOptions(saving=SaveOptions(1)),
+    }
     with pytest.raises(StoppedError):
-        fragmenta.train(algorithm, "CartPole-v1", seeds=2, **how)
+        fragmenta.train(algorithm, "CartPole-v1", seeds=2, **options)
     parts = fragmenta.resume(tmp_path / "run")
     assert parts.summary["per_seed"] == whole.summary["per_seed"]
     for seed in (0, 1):
@@ -189,15 +208,15 @@ def test_several_seeds_are_resumed_together(tmp_path: Path) -> None:
         assert [json.loads(line)["iteration"] for line in lines] == list(range(ITERATIONS))
 
 
-def test_numbers_that_are_none_end_the_run_with_the_stage_that_made_them(tmp_path: Path) -> None:
+def test_non_finite_values_end_the_run_and_name_the_stage(tmp_path: Path) -> None:
     algorithm = fragmenta.A2C(**SMALL, learning_rate=3e37, total_steps=200 * 32)
     with pytest.raises(NotFiniteError) as caught:
         fragmenta.train(algorithm, "CartPole-v1", run_dir=tmp_path / "run")
-    said = str(caught.value)
-    assert re.match(r"stage 'learn' made NaN or infinity from numbers in iteration \d+ \(", said), said
-    assert f"is saved: fragmenta resume {tmp_path / 'run'}" in said
-    kept = CheckpointFolder(tmp_path / "run" / "checkpoints").newest()
-    assert all(np.isfinite(array).all() for array in kept.arrays.values() if array.dtype.kind == "f")
+    message = str(caught.value)
+    assert re.match(r"stage 'learn' produced NaN or Inf from finite inputs in iteration \d+ \(", message), message
+    assert f"is saved: continue with fragmenta resume {tmp_path / 'run'}" in message
+    checkpoint = CheckpointFolder(tmp_path / "run" / "checkpoints").newest()
+    assert all(np.isfinite(array).all() for array in checkpoint.arrays.values() if array.dtype.kind == "f")
 
 
 def _raw(leaf: Any) -> np.ndarray:

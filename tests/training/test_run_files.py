@@ -1,4 +1,4 @@
-"""What is read back from a run directory."""
+"""Reading a run directory."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ from fragmenta.pictures.run_files import (
 from made_runs import add_evaluations, made_run
 
 
-def test_a_last_line_that_is_cut_off_is_left_out(tmp_path: Path) -> None:
+def test_an_incomplete_last_line_is_ignored(tmp_path: Path) -> None:
     path = made_run(tmp_path / "run", iterations=10, finished=False)
     text = (path / "metrics.jsonl").read_text()
     (path / "metrics.jsonl").write_text(text[:-30])
@@ -29,7 +29,7 @@ def test_a_last_line_that_is_cut_off_is_left_out(tmp_path: Path) -> None:
     assert run.summary is None
 
 
-def test_iterations_that_were_run_again_count_once(tmp_path: Path) -> None:
+def test_repeated_iterations_count_once(tmp_path: Path) -> None:
     path = made_run(tmp_path / "run", iterations=10)
     again = [
         {"iteration": i, "steps": 100 * (i + 1), "seconds": 0.1 * i, "episodes": 1, "return_mean": -1.0}
@@ -43,7 +43,7 @@ def test_iterations_that_were_run_again_count_once(tmp_path: Path) -> None:
     assert np.isfinite(speed(run).values).all()
 
 
-def test_recent_returns_weigh_by_episodes(tmp_path: Path) -> None:
+def test_recent_returns_are_weighted_by_episodes(tmp_path: Path) -> None:
     path = made_run(tmp_path / "run")
     lines = [(90, 1.0), (0, None), (10, 11.0), (100, 7.0)]
     records = [
@@ -57,8 +57,8 @@ def test_recent_returns_weigh_by_episodes(tmp_path: Path) -> None:
     assert highest_return(run) == pytest.approx(7.0)
 
 
-def test_speed_is_over_stretches_of_time_not_over_iterations(tmp_path: Path) -> None:
-    """Ten iterations of a launch are reported at once, so their own differences would be absurd."""
+def test_speed_is_measured_over_time_not_over_iterations(tmp_path: Path) -> None:
+    """The ten iterations of a launch are reported at once, so the time between them means nothing."""
     path = made_run(tmp_path / "run", finished=False)
     records = [
         {"iteration": i, "steps": 100 * (i + 1), "seconds": 0.1 * (1 + i // 10) + 1e-6 * i, "episodes": 0}
@@ -72,11 +72,11 @@ def test_speed_is_over_stretches_of_time_not_over_iterations(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("spoil", "says"),
+    ("spoil", "message"),
     [
         (lambda path: (path / "config.json").unlink(), "has no config.json: it is not a run directory"),
         (lambda path: (path / "config.json").write_text("{"), "cannot read"),
-        (lambda path: (path / "config.json").write_text("{}"), "does not say algorithm, env, policy"),
+        (lambda path: (path / "config.json").write_text("{}"), "lacks algorithm, env, policy"),
         (lambda path: (path / "metrics.jsonl").unlink(), "has no metrics.jsonl"),
         (lambda path: (path / "metrics.jsonl").write_text(""), "is empty: wait for its first iteration"),
         (lambda path: (path / "metrics.jsonl").write_text('{"iterat'), "is empty: wait for its first iteration"),
@@ -84,10 +84,10 @@ def test_speed_is_over_stretches_of_time_not_over_iterations(tmp_path: Path) -> 
         (lambda path: (path / "summary.json").write_text(""), "cannot read"),
     ],
 )
-def test_what_is_wrong_with_a_directory_is_said(spoil, says: str, tmp_path: Path) -> None:
+def test_an_invalid_directory_is_reported(spoil, message: str, tmp_path: Path) -> None:
     path = made_run(tmp_path / "run")
     spoil(path)
-    with pytest.raises(ConfigError, match=says) as error:
+    with pytest.raises(ConfigError, match=message) as error:
         read_run_files(path)
     assert "\n" not in str(error.value)
 
@@ -104,7 +104,7 @@ def test_training_draws_its_curve(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert run.summary["return_mean"] == pytest.approx(recent_returns(run).values[-1])
 
 
-def test_a_curve_that_cannot_be_drawn_is_one_line_of_warning(tmp_path: Path, capsys, monkeypatch) -> None:
+def test_a_curve_that_cannot_be_drawn_is_a_one_line_warning(tmp_path: Path, capsys, monkeypatch) -> None:
     from matplotlib.figure import Figure
 
     def full(self, *arguments, **options):

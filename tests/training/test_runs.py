@@ -1,4 +1,4 @@
-"""A finished run is opened from its directory alone."""
+"""A finished run can be opened from its directory alone."""
 
 import dataclasses
 import json
@@ -20,6 +20,7 @@ from fragmenta import (
     Environment,
     EnvOptions,
     RecurrentPPO,
+    RunOptions,
     Stack,
     make,
     open_run,
@@ -32,7 +33,7 @@ SMALL: dict[str, Any] = {"num_envs": 4, "horizon": 8, "hidden": (8,), "total_ste
 
 @dataclasses.dataclass(frozen=True)
 class OfMyOwn(PPO):
-    """An algorithm that no registry knows."""
+    """An unregistered algorithm."""
 
     blend: Callable[[float], float] | None = None
 
@@ -53,10 +54,10 @@ class OfMyOwn(PPO):
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Algorithm) else "",
 )
-def test_algorithm_environment_and_parameters_come_back(
+def test_algorithm_environment_and_parameters_are_restored(
     algorithm: Algorithm, env: str | Environment, options: EnvOptions | None, names: tuple[str, str], tmp_path: Path
 ) -> None:
-    result = train(algorithm, env, run_dir=tmp_path / "run", env_options=options)
+    result = train(algorithm, env, run_dir=tmp_path / "run", options=RunOptions(env=options))
     run = open_run(tmp_path / "run")
     assert run.algorithm == algorithm
     assert (run.config["algorithm"], run.env_name) == names
@@ -71,12 +72,12 @@ def test_algorithm_environment_and_parameters_come_back(
     jax.tree.map(np.testing.assert_array_equal, params, result.params)
 
 
-def test_what_no_file_can_say_is_passed_in_python(tmp_path: Path) -> None:
+def test_objects_that_files_cannot_describe_are_passed_in_python(tmp_path: Path) -> None:
     algorithm, env = OfMyOwn(**SMALL, blend=abs), ProbeMemory(blanks=7)
     train(algorithm, env, run_dir=tmp_path / "run")
-    with pytest.raises(ConfigError, match=r"cannot be kept in a file \(blend\): pass the algorithm"):
+    with pytest.raises(ConfigError, match=r"cannot be stored in a file \(blend\): pass the algorithm"):
         open_run(tmp_path / "run")
-    with pytest.raises(ConfigError, match="environment 'ProbeMemory' that was made in Python: pass it"):
+    with pytest.raises(ConfigError, match="environment 'ProbeMemory' that was created in Python: pass it"):
         open_run(tmp_path / "run", algorithm=algorithm)
     run = open_run(tmp_path / "run", algorithm, env)
     assert (run.algorithm, run.env) == (algorithm, env)
@@ -91,7 +92,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def copy_of(finished: Path, to: Path, **changes: Any) -> Path:
-    """The same run with other entries in its configuration; None leaves one out."""
+    """A copy of the run with changed entries in its configuration; None removes an entry."""
     to.mkdir()
     config = json.loads((finished / "config.json").read_text()) | changes
     (to / "config.json").write_text(json.dumps({name: value for name, value in config.items() if value is not None}))
@@ -100,34 +101,34 @@ def copy_of(finished: Path, to: Path, **changes: Any) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("changes", "says"),
+    ("changes", "message"),
     [
-        ({"schema": None}, r"has schema None \(fragmenta .*\), and this version reads schema 1"),
+        ({"schema": None}, r"has schema None \(fragmenta .*\), but this version reads schema 1"),
         ({"schema": 2}, "has schema 2"),
         ({"hyper_parameters": None}, "has no usable 'hyper_parameters'"),
         ({"env": 3}, "has no usable 'env'"),
-        ({"hyper_parameters": {"horizn": 3}}, "does not take the run's hyper-parameters: .*'horizn'"),
+        ({"hyper_parameters": {"horizn": 3}}, "does not accept the run's hyper-parameters: .*'horizn'"),
         ({"env_options": {"stak": 3}}, "env_options that this version does not know: .*'stak'"),
         ({"algorithm": "no_such_module:Mine"}, "cannot load algorithm 'no_such_module:Mine': .*pass the algorithm"),
-        ({"algorithm": "pathlib:Path"}, "'pathlib:Path' is not a class of algorithms"),
+        ({"algorithm": "pathlib:Path"}, "'pathlib:Path' is not an algorithm class"),
         ({"env": "CartPole-v7"}, "unknown environment 'CartPole-v7'"),
     ],
 )
-def test_a_configuration_that_does_not_fit(finished: Path, tmp_path: Path, changes: Any, says: str) -> None:
-    with pytest.raises(ConfigError, match=says) as raised:
+def test_an_invalid_configuration(finished: Path, tmp_path: Path, changes: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as raised:
         open_run(copy_of(finished, tmp_path / "run", **changes))
     assert "\n" not in str(raised.value)
 
 
-def test_what_is_not_a_run_directory(finished: Path, tmp_path: Path) -> None:
+def test_a_directory_that_is_no_run(finished: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="there is no run directory"):
         open_run(tmp_path / "nowhere")
     with pytest.raises(ConfigError, match=r"has no config.json"):
         open_run(tmp_path)
-    damaged = copy_of(finished, tmp_path / "run")
-    (damaged / "config.json").write_text('{"schema": 1,')
+    copy = copy_of(finished, tmp_path / "run")
+    (copy / "config.json").write_text('{"schema": 1,')
     with pytest.raises(ConfigError, match=r"cannot read '.*config.json'"):
-        open_run(damaged)
+        open_run(copy)
 
 
 def test_parameters_that_do_not_fit(finished: Path, tmp_path: Path) -> None:
@@ -135,17 +136,17 @@ def test_parameters_that_do_not_fit(finished: Path, tmp_path: Path) -> None:
     file = tmp_path / "run" / "params.safetensors"
     arrays = load_file(file)
     name = "policy.params.kernel_0"
-    for found, says in (
+    for wrong_arrays, message in (
         ({k: v for k, v in arrays.items() if k != name}, f"has no '{name}'"),
         (arrays | {"more": arrays[name]}, "has an unknown 'more'"),
-        (arrays | {name: arrays[name][:2].copy()}, rf"'{name}' in .* is float32\[2, 8\], but .* take float32\[4, 8\]"),
+        (arrays | {name: arrays[name][:2].copy()}, rf"'{name}' in .* is float32\[2, 8\], but .* need float32\[4, 8\]"),
     ):
-        save_file(found, file)
-        with pytest.raises(ConfigError, match=says):
+        save_file(wrong_arrays, file)
+        with pytest.raises(ConfigError, match=message):
             run.params()
     file.write_bytes(b"torn")
     with pytest.raises(ConfigError, match="cannot read"):
         run.params()
     file.unlink()
-    with pytest.raises(ConfigError, match="has no checkpoint that is whole"):
+    with pytest.raises(ConfigError, match="has no intact checkpoint"):
         run.params()

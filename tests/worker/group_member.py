@@ -1,4 +1,4 @@
-"""A member of a group of JAX processes, as a process of its own: sums over the group for as long as it is told to."""
+"""A process of a distributed group of JAX: sums the numbers that its members read from stdin."""
 
 import sys
 
@@ -20,9 +20,9 @@ def main(port: str, count: int, index: int) -> None:
         jax.shard_map(lambda x: jax.lax.psum(x, "members"), mesh=mesh, in_specs=spec, out_specs=PartitionSpec())
     )
     for line in sys.stdin:
-        own = jax.make_array_from_process_local_data(NamedSharding(mesh, spec), np.full(1, float(line), np.float32))
+        array = jax.make_array_from_process_local_data(NamedSharding(mesh, spec), np.full(1, float(line), np.float32))
         try:
-            print("sum", float(total(own)[0]), flush=True)
+            print("sum", float(total(array)[0]), flush=True)
         except ValueError as error:
             print("lost", str(error).splitlines()[0], flush=True)
 

@@ -20,7 +20,7 @@ INFINITE = float("inf")
 
 
 class Ends:
-    """Makes channels of one kind; both ends of each."""
+    """A factory of channels of one kind; returns both ends of each."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -37,16 +37,16 @@ class Ends:
 
 @pytest.fixture(params=KINDS)
 def ends(request: pytest.FixtureRequest) -> Iterator[Ends]:
-    made = Ends(request.param)
-    yield made
-    made.exchange.close()
+    factory = Ends(request.param)
+    yield factory
+    factory.exchange.close()
 
 
 @pytest.fixture(params=KINDS[1:])
 def remote_ends(request: pytest.FixtureRequest) -> Iterator[Ends]:
-    made = Ends(request.param)
-    yield made
-    made.exchange.close()
+    factory = Ends(request.param)
+    yield factory
+    factory.exchange.close()
 
 
 def run(*calls: Callable[[], Any]) -> list[threading.Thread]:
@@ -72,10 +72,10 @@ def test_within_a_process_values_go_by_reference() -> None:
 
 
 @pytest.mark.parametrize("items", [1, 1000, 300_000])
-def test_what_is_received_is_the_receivers_own(remote_ends: Ends, items: int) -> None:
+def test_received_values_belong_to_the_receiver(remote_ends: Ends, items: int) -> None:
     sender, receiver = remote_ends(2, items)
     values = [np.random.default_rng(i).random(items) for i in range(10)]
-    found = []
+    received = []
 
     def send() -> None:
         for value in values:
@@ -83,12 +83,12 @@ def test_what_is_received_is_the_receivers_own(remote_ends: Ends, items: int) ->
 
     (thread,) = run(send)
     for _ in values:
-        found.append(receiver.recv(20))
+        received.append(receiver.recv(20))
     thread.join()
-    for value, other in zip(values, found, strict=True):
-        np.testing.assert_array_equal(value, other)
-    found[0][:] = 0.0
-    np.testing.assert_array_equal(values[1], found[1])
+    for value, copy in zip(values, received, strict=True):
+        np.testing.assert_array_equal(value, copy)
+    received[0][:] = 0.0
+    np.testing.assert_array_equal(values[1], received[1])
 
 
 def test_a_full_channel_blocks_its_sender(ends: Ends) -> None:
@@ -113,15 +113,15 @@ def test_an_empty_channel_times_out(ends: Ends) -> None:
         receiver.recv(0)
 
 
-def soon(is_so: Callable[[], bool]) -> bool:
-    """Whether it becomes so: what goes through a socket is on its way for a moment."""
+def soon(condition: Callable[[], bool]) -> bool:
+    """Whether the condition becomes true soon: a value needs a moment to pass through a socket."""
     deadline = time.monotonic() + 5
-    while not is_so() and time.monotonic() < deadline:
+    while not condition() and time.monotonic() < deadline:
         time.sleep(0.01)
-    return is_so()
+    return condition()
 
 
-def test_fill_says_how_many_places_are_taken(ends: Ends) -> None:
+def test_fill_is_the_share_of_occupied_slots(ends: Ends) -> None:
     sender, receiver = ends(4)
     assert sender.fill() == receiver.fill() == 0
     sender.send(1, 1)
@@ -138,17 +138,17 @@ def test_fill_says_how_many_places_are_taken(ends: Ends) -> None:
 
 @pytest.mark.parametrize("waits", ["send", "recv"])
 @pytest.mark.parametrize("closes", ["this side", "the other"])
-def test_close_wakes_everyone_who_waits(ends: Ends, waits: str, closes: str) -> None:
+def test_close_wakes_all_waiting_threads(ends: Ends, waits: str, closes: str) -> None:
     sender, receiver = ends(1)
     if waits == "send":
         sender.send(0, 1)
-    seen = []
+    woken = []
 
     def wait() -> None:
         try:
             sender.send(1, INFINITE) if waits == "send" else receiver.recv(INFINITE)
         except ClosedError:
-            seen.append(True)
+            woken.append(True)
 
     threads = run(*[wait] * 3)
     time.sleep(0.1)
@@ -157,7 +157,7 @@ def test_close_wakes_everyone_who_waits(ends: Ends, waits: str, closes: str) -> 
     (waiting if closes == "this side" else other).close()
     for thread in threads:
         thread.join(5)
-    assert seen == [True] * 3
+    assert woken == [True] * 3
     assert time.monotonic() - began < 1
     waiting.close()
     for _ in range(2):
@@ -167,7 +167,7 @@ def test_close_wakes_everyone_who_waits(ends: Ends, waits: str, closes: str) -> 
     waiting.close()
 
 
-def test_what_was_sent_before_the_sender_closed_is_received(remote_ends: Ends) -> None:
+def test_values_sent_before_the_sender_closed_are_received(remote_ends: Ends) -> None:
     sender, receiver = remote_ends(2)
     sender.send(1, 1)
     sender.send(2, 1)
@@ -177,15 +177,15 @@ def test_what_was_sent_before_the_sender_closed_is_received(remote_ends: Ends) -
         receiver.recv(INFINITE)
 
 
-def test_a_message_that_does_not_fit_is_the_programmers_mistake(remote_ends: Ends) -> None:
+def test_a_message_that_does_not_fit_is_refused(remote_ends: Ends) -> None:
     sender, receiver = remote_ends(2, items=10)
-    with pytest.raises(ValueError, match="does not fit"):
+    with pytest.raises(ValueError, match="exceeds this pipe"):
         sender.send(np.zeros(100), 1)
     sender.send(np.zeros(10), 1)
     assert receiver.recv(1).shape == (10,)
 
 
-def test_draining_waits_for_places_that_are_given_back(remote_ends: Ends) -> None:
+def test_draining_waits_for_slots_to_be_freed(remote_ends: Ends) -> None:
     pipe, address = remote_ends.exchange.receiver("x", 100, 1, remote_ends.kind == "shared")
     sender = remote_ends.exchange.sender(address, 5)
     sender.drain(1)
@@ -208,7 +208,7 @@ def test_draining_waits_for_places_that_are_given_back(remote_ends: Ends) -> Non
 
 def test_two_threads_at_each_end_lose_nothing(remote_ends: Ends) -> None:
     sender, receiver = remote_ends(3)
-    found: list[int] = []
+    received: list[int] = []
 
     def send(start: int) -> None:
         for value in range(start, start + 500):
@@ -216,15 +216,15 @@ def test_two_threads_at_each_end_lose_nothing(remote_ends: Ends) -> None:
 
     def receive() -> None:
         for _ in range(500):
-            found.append(int(receiver.recv(20)))
+            received.append(int(receiver.recv(20)))
 
     for thread in run(lambda: send(0), lambda: send(500), receive, receive):
         thread.join(60)
-    assert sorted(found) == list(range(1000))
+    assert sorted(received) == list(range(1000))
 
 
 @pytest.mark.parametrize("capacity", [2, 3])
-def test_counters_begin_again_before_32_bits_are_full(capacity: int) -> None:
+def test_counters_wrap_around_before_32_bits_overflow(capacity: int) -> None:
     ends = Ends("shared")
     sender, receiver = ends(capacity)
     last = 2**32 // capacity * capacity - 2

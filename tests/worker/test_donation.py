@@ -1,4 +1,4 @@
-"""Memory of the state is handed on where a result can take it, and nobody is warned of the rest."""
+"""Buffers of the state are donated if a result can reuse them, and no warning is raised about the others."""
 
 import dataclasses
 
@@ -13,7 +13,7 @@ State = dict[str, jax.Array]
 
 @dataclasses.dataclass(frozen=True)
 class Renewed(Algorithm):
-    """Its rows are summed up, and then made anew of what another fragment makes of the sum."""
+    """Averages its rows, then recomputes them from what another fragment computes from the mean."""
 
     def init(self, env: Environment, key: jax.Array) -> State:
         return {"rows": jax.random.normal(key, (self.num_envs, 3)), "count": jnp.zeros(self.num_envs)}
@@ -38,15 +38,15 @@ class Renewed(Algorithm):
         return {"rows": self.renew(self.judge(mean), count), "count": count}, {}
 
 
-def judged(stages: tuple[str, ...], cluster: Cluster) -> list[Fragment]:
+def judge_elsewhere(stages: tuple[str, ...], cluster: Cluster) -> list[Fragment]:
     return [
         Fragment("rows", ("sum_up", "renew"), cluster.devices[: cluster.replicas], cluster.replicas, axis="envs"),
         Fragment("judge", ("judge",), cluster.devices[-1:]),
     ]
 
 
-def test_state_that_no_result_can_take_the_place_of_is_not_donated() -> None:
+def test_state_that_no_result_can_reuse_is_not_donated() -> None:
     algorithm, env = Renewed(num_envs=4), make("CartPole-v1")
     for replicas in (1, 2):  # a warning is an error in tests
-        plan = planned(algorithm, env, judged, cpu_cluster(3, replicas), merge=False)
+        plan = planned(algorithm, env, judge_elsewhere, cpu_cluster(3, replicas), merge=False)
         assert_same(plain(algorithm, env, 3)[0], run_plan(plan, algorithm, env, 3)[0], 1e-6)

@@ -1,4 +1,4 @@
-"""Who may connect: those with the token, nobody else, and nobody is kept from it by strangers."""
+"""Authentication: only peers with the token can connect, and strangers cannot block them."""
 
 import socket
 import threading
@@ -16,16 +16,16 @@ from pipe_peer import TOKEN
 
 @pytest.fixture
 def exchange() -> Iterator[Exchange]:
-    made = Exchange("127.0.0.1", TOKEN)
-    yield made
-    made.close()
+    result = Exchange("127.0.0.1", TOKEN)
+    yield result
+    result.close()
 
 
 def listening() -> set:
     return {c.laddr for c in psutil.Process().net_connections() if c.status == psutil.CONN_LISTEN}
 
 
-def test_it_listens_only_when_it_must_and_where_it_was_told(exchange: Exchange) -> None:
+def test_it_listens_only_when_needed_and_only_on_the_given_address(exchange: Exchange) -> None:
     before = listening()
     exchange.receiver("x", 100, 2, same_node=True)
     assert listening() == before
@@ -39,7 +39,7 @@ def test_it_listens_only_when_it_must_and_where_it_was_told(exchange: Exchange) 
         exchange.receiver("z", 100, 2, same_node=False)
 
 
-def test_another_token_is_refused_and_soon(exchange: Exchange) -> None:
+def test_a_wrong_token_is_refused_quickly(exchange: Exchange) -> None:
     pipe, address = exchange.receiver("x", 100, 2, same_node=False)
     stranger = Exchange("127.0.0.1", b"another token, as long as ours is")
     began = time.monotonic()
@@ -51,57 +51,57 @@ def test_another_token_is_refused_and_soon(exchange: Exchange) -> None:
     stranger.close()
 
 
-@pytest.mark.parametrize("says", [b"", b"GET / HTTP/1.1\r\n\r\n" + b"x" * 200, b"FRGHELO\x01" + b"\xff" * 300])
-def test_strangers_are_dropped_and_block_nobody(exchange: Exchange, says: bytes) -> None:
+@pytest.mark.parametrize("payload", [b"", b"GET / HTTP/1.1\r\n\r\n" + b"x" * 200, b"FRGHELO\x01" + b"\xff" * 300])
+def test_strangers_are_dropped_and_block_nobody(exchange: Exchange, payload: bytes) -> None:
     pipe, address = exchange.receiver("x", 100, 2, same_node=False)
     strangers = [socket.create_connection((address["host"], address["port"])) for _ in range(20)]
     for stranger in strangers:
-        stranger.sendall(says)
+        stranger.sendall(payload)
     began = time.monotonic()
     exchange.sender(address, 5).send([b"ours"], 5)
     assert bytes(pipe.recv(5)) == b"ours"
     assert time.monotonic() - began < 2
     for stranger in strangers:
         stranger.settimeout(8)
-        found = b""
+        answer = b""
         try:
-            while more := stranger.recv(100):
-                found += more
+            while chunk := stranger.recv(100):
+                answer += chunk
         except ConnectionResetError:
             pass
-        assert len(found) <= 40  # the question, no answer
+        assert len(answer) <= 40  # the challenge, but no response
         stranger.close()
 
 
 def test_a_listener_without_the_token_learns_nothing_and_is_refused() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         caller = socket.create_connection(listener.getsockname())
-        called, _ = listener.accept()
-        with caller, called:
+        callee, _ = listener.accept()
+        with caller, callee:
             refused = []
 
             def accept() -> None:
                 try:
-                    accept_hello(called, b"some other token")
+                    accept_hello(callee, b"some other token")
                 except HelloError as error:
                     refused.append(str(error))
-                    called.close()
+                    callee.close()
 
             thread = threading.Thread(target=accept)
             thread.start()
             with pytest.raises(HelloError):
                 say_hello(caller, TOKEN, "control")
             thread.join()
-            assert "another token" in refused[0]
+            assert "different token" in refused[0]
 
 
 def test_both_sides_agree_on_the_name() -> None:
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
+    caller, callee = socket.socketpair()
+    with caller, callee:
         names = []
-        thread = threading.Thread(target=lambda: names.append(accept_hello(theirs, TOKEN)))
+        thread = threading.Thread(target=lambda: names.append(accept_hello(callee, TOKEN)))
         thread.start()
-        say_hello(ours, TOKEN, "actor[3]->learner:12")
+        say_hello(caller, TOKEN, "actor[3]->learner:12")
         thread.join()
         assert names == ["actor[3]->learner:12"]
 
@@ -109,32 +109,32 @@ def test_both_sides_agree_on_the_name() -> None:
 @pytest.mark.parametrize("name", ["", "a b", "../x", "a..b", "ä", "x\n", "x" * 201, "-x", "a/b"])
 def test_odd_names_are_refused(exchange: Exchange, name: str) -> None:
     for same_node in (True, False):
-        with pytest.raises(ValueError, match="no name for a pipe"):
+        with pytest.raises(ValueError, match="not a valid pipe name"):
             exchange.receiver(name, 100, 2, same_node)
 
 
 def test_a_pipe_has_one_sender_and_no_other_name_is_known(exchange: Exchange) -> None:
     pipe, address = exchange.receiver("x", 100, 2, same_node=False)
     exchange.sender(address, 5).send([b"first"], 5)
-    assert bytes(pipe.recv(5)) == b"first"  # else it may be greeted only after the second
+    assert bytes(pipe.recv(5)) == b"first"  # otherwise its handshake might come after the second's
 
-    def send(other: dict) -> None:
-        late = exchange.sender(other, 5)
-        late.send([b"late"], 5)
-        late.drain(5)
+    def send(other_address: dict) -> None:
+        second = exchange.sender(other_address, 5)
+        second.send([b"late"], 5)
+        second.drain(5)
 
-    for other in (address, {**address, "name": "nobody"}):
+    for other_address in (address, {**address, "name": "nobody"}):
         with pytest.raises(ClosedError):
-            send(other)
+            send(other_address)
 
 
-def test_a_sender_without_anybody_to_call_gives_up_in_time(exchange: Exchange) -> None:
+def test_a_sender_without_a_listener_times_out(exchange: Exchange) -> None:
     _, address = exchange.receiver("x", 100, 2, same_node=False)
     exchange.close()
-    other = Exchange("127.0.0.1", TOKEN)
-    with pytest.raises(TimeoutError, match="nobody answers"):
-        other.sender(address, 0.3)
-    other.close()
+    other_exchange = Exchange("127.0.0.1", TOKEN)
+    with pytest.raises(TimeoutError, match="no answer from"):
+        other_exchange.sender(address, 0.3)
+    other_exchange.close()
 
 
 def test_closing_does_not_wait_for_strangers(exchange: Exchange) -> None:
@@ -146,7 +146,7 @@ def test_closing_does_not_wait_for_strangers(exchange: Exchange) -> None:
         assert time.monotonic() - began < 2
 
 
-def test_every_address_and_short_tokens_are_refused() -> None:
+def test_wildcard_addresses_and_short_tokens_are_refused() -> None:
     for bind in ("0.0.0.0", "::"):
         with pytest.raises(ValueError, match="every address"):
             Exchange(bind, TOKEN)

@@ -1,4 +1,4 @@
-"""Several JAX processes in one group: they compute together, listen on loopback alone, and outlive each other."""
+"""A distributed group of JAX processes: they compute together, listen on loopback only, and outlive each other."""
 
 import ipaddress
 import os
@@ -46,7 +46,7 @@ def tell(member: subprocess.Popen, value: float) -> None:
 
 
 def answer(member: subprocess.Popen) -> str:
-    """What the member said next; what JAX's own libraries print is passed over."""
+    """The next line of a member; output of JAX's libraries is skipped."""
     for line in member.stdout:
         if line.startswith(("sum", "lost")):
             return line
@@ -66,4 +66,4 @@ def test_members_sum_and_listen_on_loopback_and_outlive_a_dead_one(group):
     tell(group[0], 1.0)
     assert answer(group[0]).startswith("lost ")
     tell(group[0], 1.0)
-    assert answer(group[0]).startswith("lost ")  # it is still there, with all that it has in memory
+    assert answer(group[0]).startswith("lost ")  # it is still running, with its memory intact

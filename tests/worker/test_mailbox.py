@@ -1,4 +1,4 @@
-"""Mailboxes: the newest wins, or the first come is served first; nobody waits for ever."""
+"""Mailboxes: the newest bundle wins, or first come, first served; no wait is endless."""
 
 import threading
 import time
@@ -33,7 +33,7 @@ def waits(call: Callable[[], object]) -> threading.Thread:
     return thread
 
 
-def test_latest_keeps_the_newest_for_everybody() -> None:
+def test_latest_keeps_the_newest_for_all_readers() -> None:
     box = LatestMailbox()
     with pytest.raises(TimeoutError):
         box.pick(0.01)
@@ -51,7 +51,7 @@ def test_any_serves_in_order_of_arrival_and_each_bundle_once() -> None:
         box.pick(0.01)
 
 
-def test_a_replica_leaves_its_next_bundle_once_the_last_was_picked() -> None:
+def test_a_replica_posts_its_next_bundle_once_the_last_was_picked() -> None:
     box = AnyMailbox(must_be_fresh=False)
     box.post(bundle(0, 1), 1.0)
     box.post(bundle(0, 2), 1.0)
@@ -63,7 +63,7 @@ def test_a_replica_leaves_its_next_bundle_once_the_last_was_picked() -> None:
     assert [box.pick(1.0) for _ in range(2)] == [bundle(0, 2), bundle(1, 1)]
 
 
-def test_where_bundles_must_be_fresh_posting_waits_until_picked() -> None:
+def test_if_bundles_must_be_fresh_posting_waits_until_picked() -> None:
     box = AnyMailbox(must_be_fresh=True)
     waiting = waits(lambda: box.post(bundle(0), 5.0))
     assert box.pick(1.0) == bundle(0)
@@ -72,7 +72,7 @@ def test_where_bundles_must_be_fresh_posting_waits_until_picked() -> None:
 
 
 @pytest.mark.parametrize("kind", ["latest", "any"])
-def test_closing_wakes_and_ending_lets_go(kind: str) -> None:
+def test_closing_wakes_waiters_and_ending_unblocks_producers(kind: str) -> None:
     box = mailbox(Delivery("x", kind))  # pyright: ignore
     waiting = waits(lambda: box.pick(30.0))
     box.close()
@@ -82,10 +82,10 @@ def test_closing_wakes_and_ending_lets_go(kind: str) -> None:
     ended.post(bundle(0), 1.0)
     ended.end()
     for version in range(3):
-        ended.post(bundle(version), 1.0)  # at once, though nobody picks
+        ended.post(bundle(version), 1.0)  # returns at once, although nobody picks
 
 
-def test_who_wants_a_newer_bundle_waits_for_it() -> None:
+def test_a_reader_that_needs_a_newer_bundle_waits_for_it() -> None:
     box = LatestMailbox()
     box.post(bundle(3), 1.0)
     box.post(bundle(4), 1.0)
@@ -99,7 +99,7 @@ def test_who_wants_a_newer_bundle_waits_for_it() -> None:
 
 
 @pytest.mark.parametrize("must_be_fresh", [False, True])
-def test_a_lost_replica_waits_no_longer_and_others_do(must_be_fresh: bool) -> None:
+def test_a_lost_replica_stops_waiting_and_others_do_not(must_be_fresh: bool) -> None:
     box = AnyMailbox(must_be_fresh)
     threads = []
     for replica in (0, 1):

@@ -1,4 +1,4 @@
-"""Pipes between real processes: dead peers are noticed at once, stopped ones only by the time, and nothing is lost."""
+"""Pipes between real processes: dead peers are detected at once, stopped ones by timeout, and nothing is lost."""
 
 import json
 import os
@@ -23,13 +23,13 @@ SOURCE = pathlib.Path(__file__).parents[2] / "src"
 
 
 class Peer:
-    """Another process, with a pipe there and a pipe back."""
+    """Another process, with a pipe in each direction."""
 
-    def __init__(self, kind: str, what: str) -> None:
+    def __init__(self, kind: str, behaviour: str) -> None:
         self.exchange = Exchange("127.0.0.1", pipe_peer.TOKEN)
         pipe, address = self.exchange.receiver("x", 1 << 22, 2, kind == "shared")
         self.here = ArrayChannel(pipe)
-        command = [sys.executable, pipe_peer.__file__, what, json.dumps(address)]
+        command = [sys.executable, pipe_peer.__file__, behaviour, json.dumps(address)]
         path = {**os.environ, "PYTHONPATH": str(SOURCE)}
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, env=path)
         assert self.process.stdout is not None
@@ -52,16 +52,16 @@ def kind(request: pytest.FixtureRequest) -> str:
 def start(kind: str) -> Iterator:
     peers: list[Peer] = []
 
-    def one(what: str) -> Peer:
-        peers.append(Peer(kind, what))
+    def start_peer(behaviour: str) -> Peer:
+        peers.append(Peer(kind, behaviour))
         return peers[-1]
 
-    yield one
+    yield start_peer
     for peer in peers:
         peer.close()
 
 
-def test_arrays_go_there_and_come_back(start) -> None:
+def test_arrays_make_a_round_trip(start) -> None:
     peer = start("echo")
     for value in (
         np.arange(5, dtype=np.int8),
@@ -74,7 +74,7 @@ def test_arrays_go_there_and_come_back(start) -> None:
 
 
 @pytest.mark.parametrize("waits", ["send", "recv", "drain"])
-def test_a_killed_peer_is_noticed_at_once(start, waits: str) -> None:
+def test_a_killed_peer_is_detected_at_once(start, waits: str) -> None:
     peer = start("sleep")
     for _ in range(2 if waits != "recv" else 0):
         peer.there.send(np.zeros(ITEMS), 5)
@@ -92,7 +92,7 @@ def test_a_killed_peer_is_noticed_at_once(start, waits: str) -> None:
         calls[waits]()
 
 
-def test_a_peer_that_is_killed_while_we_wait_is_noticed_soon(start) -> None:
+def test_a_peer_that_is_killed_while_we_wait_is_detected_soon(start) -> None:
     peer = start("sleep")
     killer = subprocess.Popen(["/bin/sh", "-c", f"sleep 0.5; kill -9 {peer.process.pid}"])
     began = time.monotonic()
@@ -115,7 +115,7 @@ def test_a_stopped_peer_is_not_a_dead_one(start) -> None:
     assert [peer.here.recv(20)[0] for _ in range(2)] == [0, 1]
 
 
-def test_what_a_peer_sent_before_it_died_is_received(start) -> None:
+def test_values_that_a_peer_sent_before_it_died_are_received(start) -> None:
     peer = start("two")
     peer.there.send(0, 5)
     peer.process.wait(20)
@@ -124,7 +124,7 @@ def test_what_a_peer_sent_before_it_died_is_received(start) -> None:
         peer.here.recv(60)
 
 
-def test_a_receiver_that_is_gone_before_the_sender_comes(kind: str) -> None:
+def test_a_receiver_that_is_gone_before_the_sender_connects(kind: str) -> None:
     exchange = Exchange("127.0.0.1", pipe_peer.TOKEN)
     pipe, address = exchange.receiver("x", 100, 2, kind == "shared")
     pipe.close()
@@ -145,20 +145,20 @@ def test_a_stalled_consumer_blocks_the_producer_and_nothing_is_lost(start) -> No
     time.sleep(0.5)
     before, ours = producer.memory_info().rss, psutil.Process().memory_info().rss
     time.sleep(2)
-    assert producer.cpu_percent(1.0) < 50  # it waits, and does not spin
+    assert producer.cpu_percent(1.0) < 50  # it waits without spinning
     assert producer.memory_info().rss - before < 5e6
     assert psutil.Process().memory_info().rss - ours < 5e6
-    found = [peer.here.recv(20) for _ in range(1000)]
-    assert [int(value[0]) for value in found] == list(range(1000))
-    assert all(value.shape == (ITEMS,) and (value == value[0]).all() for value in found)
+    received = [peer.here.recv(20) for _ in range(1000)]
+    assert [int(value[0]) for value in received] == list(range(1000))
+    assert all(value.shape == (ITEMS,) and (value == value[0]).all() for value in received)
 
 
-def test_large_arrays_are_sent_while_the_sender_goes_on() -> None:
+def test_large_arrays_are_sent_in_the_background() -> None:
     exchange = Exchange("127.0.0.1", pipe_peer.TOKEN)
     value = np.random.default_rng(0).random(8_000_000)
     pipe, address = exchange.receiver("x", channel_size(value.dtype, value.shape), 2, same_node=False)
     sender, receiver = ArrayChannel(exchange.sender(address, 5)), ArrayChannel(pipe)
-    sender.send(value, 5)  # 64 MB, far more than the system buffers, and nobody receives
+    sender.send(value, 5)  # 64 MB, far more than the system buffers, without a receiver
     sender.send(np.float64(1), 5)
     with pytest.raises(TimeoutError):
         sender.send(np.float64(2), 0.1)

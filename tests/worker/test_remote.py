@@ -1,4 +1,4 @@
-"""Mailboxes between processes: the producer waits as it would here, and a lost replica disturbs nobody."""
+"""Mailboxes between processes: producers wait as within a process, and a lost replica does not disturb the others."""
 
 import threading
 import time
@@ -40,11 +40,11 @@ def test_bundles_arrive_whole(connect) -> None:
     box = AnyMailbox(must_be_fresh=False)
     pump = pump_in(receiver, box, KEYS, 2)
     BundleSender(sender, KEYS, must_be_fresh=False).post(bundle(5, 2), 5)
-    found = box.pick(5)
-    assert found[1:] == (5, 2, 5)
-    assert found.values.keys() == set(KEYS)
-    np.testing.assert_array_equal(found.values[KEYS[0]], np.full(4, 5, np.float32))
-    assert found.values[KEYS[1]] == 5
+    received = box.pick(5)
+    assert received[1:] == (5, 2, 5)
+    assert received.values.keys() == set(KEYS)
+    np.testing.assert_array_equal(received.values[KEYS[0]], np.full(4, 5, np.float32))
+    assert received.values[KEYS[1]] == 5
     pump.close()
     assert pump.error is None
 
@@ -55,7 +55,7 @@ def test_a_producer_waits_until_its_bundles_are_picked(connect) -> None:
     pump = pump_in(receiver, box, KEYS, 0)
     port = BundleSender(sender, KEYS, must_be_fresh=False)
     port.post(bundle(0), 5)
-    port.post(bundle(1), 5)  # the one that is ahead
+    port.post(bundle(1), 5)  # one bundle may be ahead
     with pytest.raises(TimeoutError):
         port.post(bundle(2), 0.2)
     assert box.pick(5).version == 0
@@ -64,7 +64,7 @@ def test_a_producer_waits_until_its_bundles_are_picked(connect) -> None:
     pump.close()
 
 
-def test_where_bundles_must_be_fresh_the_producer_waits_for_its_own(connect) -> None:
+def test_if_bundles_must_be_fresh_the_producer_waits_for_its_own(connect) -> None:
     sender, receiver = connect()
     box = AnyMailbox(must_be_fresh=True)
     pump = pump_in(receiver, box, KEYS, 0)
@@ -87,7 +87,7 @@ def test_where_bundles_must_be_fresh_the_producer_waits_for_its_own(connect) -> 
     pump.close()
 
 
-def test_once_nobody_picks_producers_go_on(connect) -> None:
+def test_producers_continue_after_the_last_pick(connect) -> None:
     sender, receiver = connect()
     box = AnyMailbox(must_be_fresh=True)
     pump = pump_in(receiver, box, KEYS, 0)
@@ -117,9 +117,9 @@ def test_a_replica_is_lost_and_replaced(connect, must_be_fresh: bool) -> None:
     sender, receiver = connect()
     pumps[1] = pump_in(receiver, box, KEYS, 1)
     BundleSender(sender, KEYS, must_be_fresh=False).post(bundle(10, 1), 5)
-    # What it had left in the mailbox stays, what waited to get in is gone, the other replica knows nothing of it.
-    found = {(picked.replica, picked.version) for picked in [box.pick(5) for _ in range(3 if must_be_fresh else 4)]}
-    assert found == {(0, 1), (1, 1), (1, 10)} | (set() if must_be_fresh else {(0, 2)})
+    # Its bundle in the mailbox stays, the waiting one is gone, and the other replica is not affected.
+    received = {(picked.replica, picked.version) for picked in [box.pick(5) for _ in range(3 if must_be_fresh else 4)]}
+    assert received == {(0, 1), (1, 1), (1, 10)} | (set() if must_be_fresh else {(0, 2)})
     with pytest.raises(TimeoutError):
         box.pick(0.1)
     for pump in pumps.values():
@@ -128,7 +128,7 @@ def test_a_replica_is_lost_and_replaced(connect, must_be_fresh: bool) -> None:
         assert pump.error is None
 
 
-def test_latest_sends_the_newest_and_nobody_waits(connect) -> None:
+def test_latest_sends_the_newest_without_waiting(connect) -> None:
     source = LatestMailbox()
     boxes = [LatestMailbox() for _ in range(2)]
     ends = [connect() for _ in boxes]
@@ -145,7 +145,7 @@ def test_latest_sends_the_newest_and_nobody_waits(connect) -> None:
         assert pump.error is None
 
 
-def test_a_consumer_that_takes_nothing_keeps_no_producer_and_a_new_one_gets_the_newest(connect) -> None:
+def test_an_idle_consumer_blocks_no_producer_and_a_new_one_gets_the_newest(connect) -> None:
     source = LatestMailbox()
     sender, receiver = connect()
     pump = pump_out(source, sender, KEYS)
@@ -184,7 +184,7 @@ def test_a_pump_ends_quietly_with_its_mailbox_or_its_peer(connect, closes: str) 
 
 
 @pytest.mark.parametrize("message", [[b"rubbish"], pack([np.zeros(4)], (1, 0, 1)), pack([], (1,))])
-def test_what_is_no_bundle_ends_the_pump_and_the_peer_hears_of_it(connect, message: list) -> None:
+def test_an_invalid_message_ends_the_pump_and_the_peer_is_told(connect, message: list) -> None:
     sender, receiver = connect()
     pump = pump_in(receiver, AnyMailbox(must_be_fresh=False), KEYS, 0)
     sender.send(message, 5)
@@ -204,7 +204,7 @@ def test_a_bundle_of_another_replica_is_refused(connect) -> None:
     assert "replica 1" in str(pump.error)
 
 
-def test_values_that_were_not_agreed_on_are_refused(connect) -> None:
+def test_unexpected_values_are_refused(connect) -> None:
     sender, _ = connect()
     with pytest.raises(ValueError, match="agreed"):
         BundleSender(sender, KEYS[:1], must_be_fresh=False).post(bundle(0), 5)

@@ -1,4 +1,4 @@
-"""What workers record, and the timeline that is written of it, read back with Perfetto's own classes."""
+"""The timelines of workers, and the Perfetto file written from them, read back with Perfetto's own classes."""
 
 import dataclasses
 import json
@@ -22,7 +22,7 @@ FREE = IMPALA(num_envs=4, horizon=8, hidden=(8,))
 ITERATIONS, WINDOW = 12, (3, 8)
 
 
-def recorded(
+def record_timelines(
     algorithm: Any, policy: str, replicas: int, env: str = "CartPole-v1", lag: int = 0
 ) -> tuple[Plan, list[WorkerTimeline]]:
     environment = make(env)
@@ -39,7 +39,7 @@ def recorded(
 
 
 def check(plan: Plan, timelines: list[WorkerTimeline]) -> Timeline:
-    """What is true of every timeline."""
+    """Assert what holds for every timeline, and return it."""
     timeline = read_timeline(to_perfetto(timelines))
     assert list(timeline.processes.values()) == [program.fragment.name for program in plan.programs]
     assert list(timeline.threads.values()) == [timeline.worker for timeline in timelines]
@@ -56,13 +56,13 @@ def check(plan: Plan, timelines: list[WorkerTimeline]) -> Timeline:
 
 
 def test_coarse_with_two_actors() -> None:
-    plan, timelines = recorded(TINY, "single_learner_coarse", 2)
+    plan, timelines = record_timelines(TINY, "single_learner_coarse", 2)
     timeline = check(plan, timelines)
     for slices in timeline.slices.values():
         assert [s.name for s in slices if s.depth == 0] == [f"iteration {i}" for i in range(*WINDOW)]
     assert len([s for s in timeline.slices["learner"] if s.name == "learn"]) == 5
     assert len([s for s in timeline.slices["actor[1]"] if s.name == "loop x8(act, step)"]) == 5
-    # Who waits for each other records the same iterations: each value that one side noted, the other did, too.
+    # Workers that wait for each other record the same iterations, so each value is recorded on both sides.
     crossing = sum(1 if i.operator == Operator.SEND else 2 for i in plan.interfaces) * 5
     assert len(timeline.arrows) == crossing
     assert set(timeline.counters) == {
@@ -76,7 +76,7 @@ def test_coarse_with_two_actors() -> None:
 
 
 def test_fine_has_an_arrow_for_every_step() -> None:
-    plan, timelines = recorded(TINY, "single_learner_fine", 1)
+    plan, timelines = record_timelines(TINY, "single_learner_fine", 1)
     timeline = check(plan, timelines)
     assert len([s for s in timeline.slices["env"] if s.name == "step"]) == 5 * 8
     assert len([s for s in timeline.slices["learner"] if s.name == "wait for observation from env"]) == 5 * 8
@@ -84,8 +84,8 @@ def test_fine_has_an_arrow_for_every_step() -> None:
     assert {s.depth for s in timeline.slices["learner"] if s.category == "wait"} == {2, 3}, "in loop, taking, iteration"
 
 
-def test_actors_that_run_freely_are_seen_while_the_learner_is() -> None:
-    plan, timelines = recorded(FREE, "single_learner_async", 2)
+def test_free_running_actors_are_recorded_together_with_the_learner() -> None:
+    plan, timelines = record_timelines(FREE, "single_learner_async", 2)
     timeline = check(plan, timelines)
     learner = [s for s in timeline.slices["learner"] if s.depth == 0]
     assert [s.name for s in learner] == [f"iteration {i}" for i in range(*WINDOW)]
@@ -100,7 +100,7 @@ def test_actors_that_run_freely_are_seen_while_the_learner_is() -> None:
 
 
 def test_fused_shows_its_launches() -> None:
-    plan, timelines = recorded(TINY, "fused", 1)
+    plan, timelines = record_timelines(TINY, "fused", 1)
     timeline = check(plan, timelines)
     assert not timeline.arrows
     assert not timeline.counters
@@ -111,14 +111,14 @@ def test_fused_shows_its_launches() -> None:
 
 
 def test_environments_on_the_host() -> None:
-    plan, timelines = recorded(TINY, "single_learner_coarse", 2, "gymnasium:CartPole-v1")
+    plan, timelines = record_timelines(TINY, "single_learner_coarse", 2, "gymnasium:CartPole-v1")
     timeline = check(plan, timelines)
     steps = [s for s in timeline.slices["actor[0]"] if s.category == "host"]
     assert [s.name for s in steps] == ["step"] * 5 * 8
 
 
-def test_what_is_measured_adds_up_and_survives_json() -> None:
-    plan, timelines = recorded(TINY, "single_learner_coarse", 2)
+def test_timings_add_up_and_survive_json() -> None:
+    plan, timelines = record_timelines(TINY, "single_learner_coarse", 2)
     timings = measure(timelines)
     for worker in timings.workers:
         assert worker.iterations == 5
@@ -133,15 +133,15 @@ def test_what_is_measured_adds_up_and_survives_json() -> None:
     assert "the busiest fragment is '" in bottleneck(timings)
 
 
-def test_a_recording_is_text_and_numbers() -> None:
-    """So that another process can send it in any format, and the same timeline comes of it."""
-    _, timelines = recorded(FREE, "single_learner_async", 2)
-    received = [_rebuilt(json.loads(json.dumps(dataclasses.asdict(timeline)))) for timeline in timelines]
+def test_a_timeline_can_be_serialised() -> None:
+    """It consists of strings and numbers, so that another process can send it in any format."""
+    _, timelines = record_timelines(FREE, "single_learner_async", 2)
+    received = [rebuild_timeline(json.loads(json.dumps(dataclasses.asdict(timeline)))) for timeline in timelines]
     assert received == timelines
     assert to_perfetto(received) == to_perfetto(timelines)
 
 
-def _rebuilt(data: dict[str, Any]) -> WorkerTimeline:
+def rebuild_timeline(data: dict[str, Any]) -> WorkerTimeline:
     parts = [tuple(Part(*part) for part in row[Crossing._fields.index("parts")]) for row in data["crossings"]]
     return WorkerTimeline(
         data["fragment"],
@@ -152,27 +152,27 @@ def _rebuilt(data: dict[str, Any]) -> WorkerTimeline:
     )
 
 
-def test_one_behind_pairs_what_was_sent_with_what_was_taken() -> None:
-    """With lag 1 the actor takes in an iteration what the learner sent in the one before."""
-    plan, timelines = recorded(TINY, "single_learner_coarse", 2, lag=1)
+def test_with_lag_sends_are_paired_with_the_right_receives() -> None:
+    """With lag 1 the actor receives the values that the learner sent in the previous iteration."""
+    plan, timelines = record_timelines(TINY, "single_learner_coarse", 2, lag=1)
     timeline = check(plan, timelines)
     assert timeline.counters["parameter lag of learner"] == [1.0] * 5
-    sent = {(c.channel, c.ticket): c for r in timelines for c in r.crossings if c.sends}
-    pairs = [(sent[c.channel, c.ticket], c) for r in timelines for c in r.crossings if (c.channel, c.ticket) in sent]
-    assert all(gave.parts == took.parts for gave, took in pairs)
-    takes = [c for c in timelines[0].crossings if not c.sends]
-    assert sum((c.channel, c.ticket) in sent for c in takes) == len(takes) * 4 // 5, "the first were sent before"
+    sends = {(c.channel, c.ticket): c for r in timelines for c in r.crossings if c.sends}
+    pairs = [(sends[c.channel, c.ticket], c) for r in timelines for c in r.crossings if (c.channel, c.ticket) in sends]
+    assert all(sending.parts == taking.parts for sending, taking in pairs)
+    receives = [c for c in timelines[0].crossings if not c.sends]
+    assert sum((c.channel, c.ticket) in sends for c in receives) == len(receives) * 4 // 5, "the first were sent before"
 
 
 @pytest.mark.parametrize(("iterations", "window"), [(1, (0, 1)), (4, (0, 4)), (10, (2, 10)), (1000, (5, 25))])
 def test_a_short_run_has_a_window_too(iterations: int, window: tuple[int, int]) -> None:
-    found = Window.within(iterations)
-    assert (found.first, found.last) == window
+    chosen = Window.within(iterations)
+    assert (chosen.first, chosen.last) == window
 
 
 def test_memory_does_not_grow_with_the_run(monkeypatch: Any) -> None:
     monkeypatch.setattr("fragmenta.profiling.timeline.MOST_NOTES", 100)
-    _, timelines = recorded(TINY, "single_learner_fine", 1)
+    _, timelines = record_timelines(TINY, "single_learner_fine", 1)
     assert all(1 <= len(timeline.iterations) < 5 for timeline in timelines)
 
 

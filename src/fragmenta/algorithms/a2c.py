@@ -16,7 +16,7 @@ from fragmenta.stage import stage
 class A2C(ActorCritic):
     """One gradient per iteration from a few steps of every environment."""
 
-    allows_lag: ClassVar[bool] = True  # A3C lives with gradients that are a few versions old
+    allows_lag: ClassVar[bool] = True  # A3C tolerates gradients that are a few versions old
 
     num_envs: int = 16
     horizon: int = 16
@@ -32,21 +32,21 @@ class A2C(ActorCritic):
 
     @stage
     def learn(self, env: Environment, learner: Learner, trajectory: Transition) -> tuple[Learner, dict[str, jax.Array]]:
-        """Improve policy and value on one iteration's steps."""
+        """Update policy and value on one iteration's steps."""
         gradients, (losses, fit) = self.gradient(env, learner.params, trajectory)
         learner = self.apply(learner, gradients)
         return learner, {**losses, "explained_variance": explained_variance(fit)}
 
     @stage
     def gradient(self, env: Environment, params: Any, trajectory: Transition) -> tuple[Any, tuple[Any, ValueFit]]:
-        """The gradient of the loss on a trajectory, the losses, and how the values fit."""
+        """The gradient of the loss on a trajectory, the losses, and the value fit."""
 
         def value_of(observation: Any) -> jax.Array:
             return self.value(params, self.encode(env, params, observation))
 
         value = value_of(trajectory.observation)
-        following = next_values(value_of, value, trajectory, env.shortest_cut)
-        advantage = generalized_advantage(trajectory, value, following, self.gamma, self.gae_lambda)
+        next_value = next_values(value_of, value, trajectory, env.shortest_cut)
+        advantage = generalized_advantage(trajectory, value, next_value, self.gamma, self.gae_lambda)
         target = advantage + value
 
         def loss(params: Any) -> tuple[jax.Array, dict[str, jax.Array]]:

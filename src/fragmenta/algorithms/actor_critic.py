@@ -1,4 +1,4 @@
-"""What algorithms with a policy and a value network share: networks, acting, collecting, applying gradients."""
+"""Shared by actor-critic algorithms: networks, acting, collecting trajectories, applying gradients."""
 
 import dataclasses
 import itertools
@@ -13,7 +13,7 @@ from fragmenta.algorithms.base import Algorithm
 from fragmenta.envs import Box, Dict, Discrete, Environment, MultiDiscrete, Space, Transition, World
 from fragmenta.errors import ConfigError
 from fragmenta.nn import MLP
-from fragmenta.nn.encoder import Encoder, check_observations, has_pictures
+from fragmenta.nn.encoder import Encoder, check_observations, has_images
 from fragmenta.rl import Categorical, MultiCategorical, Normal, fold_each, keys_by_index
 from fragmenta.rl.normalize import (
     LIMIT,
@@ -28,36 +28,36 @@ from fragmenta.stage import stage
 
 
 class Learner(NamedTuple):
-    """What learning changes."""
+    """Network parameters and optimizer state."""
 
     params: Any
     optimizer: Any
 
 
 class State(NamedTuple):
-    """What one iteration hands to the next."""
+    """The state that one iteration passes to the next."""
 
     world: World
     learner: Learner
     keys: jax.Array
     normalizer: Normalizer = Normalizer()
     memory: Any = ()
-    """What a recurrent policy remembers, per environment; nothing for others."""
+    """Memory of a recurrent policy, per environment; empty for others."""
 
 
-def falling(rate: float, updates: int) -> optax.Schedule:
-    """A rate that falls to nothing over so many updates, which Optax counts in 32 bits."""
+def linear_decay(rate: float, updates: int) -> optax.Schedule:
+    """A rate that decays linearly to zero over `updates` updates, capped because Optax counts them in 32 bits."""
     return optax.linear_schedule(rate, 0.0, min(updates, 2**31 - 1))
 
 
 def clipped_adam(rate: optax.ScalarOrSchedule, max_grad_norm: float) -> optax.GradientTransformation:
-    """Adam after clipping by the global norm, on one flat vector, which is quicker than on many small leaves."""
+    """Adam after clipping by the global norm, on one flat vector, which is faster than on many small leaves."""
     return optax.flatten(optax.chain(optax.clip_by_global_norm(max_grad_norm), optax.adam(rate, eps=1e-5)))
 
 
 @dataclasses.dataclass(frozen=True)
 class ActorCritic(Algorithm):
-    """A policy and a value network, each of its own; a subclass writes `iterate`, `learn` and `gradient`."""
+    """Separate policy and value networks; a subclass writes `iterate`, `learn` and `gradient`."""
 
     horizon: int = 128
     """Steps per environment and iteration."""
@@ -67,13 +67,13 @@ class ActorCritic(Algorithm):
     value_cost: float = 0.5
     max_grad_norm: float = 0.5
     hidden: tuple[int, ...] = (64, 64)
-    """Widths of the hidden layers, of the policy and of the value network alike."""
+    """Hidden layer widths of both the policy and the value network."""
     compute: str = "float32"
     """Precision of the networks' arithmetic: float32 or bfloat16. Parameters and optimizer stay float32."""
     normalize_observations: bool = False
-    """Bring every number of the observation to mean 0 and deviation 1, by all that was seen before the iteration."""
+    """Standardise observations with running statistics, from all steps before the current iteration."""
     normalize_rewards: bool = False
-    """Divide rewards by the deviation of the discounted return so far; what is reported stays as it is."""
+    """Divide rewards by the running standard deviation of the discounted return; reported returns stay unscaled."""
 
     @property
     def steps_per_iteration(self) -> int:
@@ -92,8 +92,8 @@ class ActorCritic(Algorithm):
         if isinstance(env.action_space, Dict) or (
             isinstance(env.action_space, Box) and not env.action_space.dtype.startswith("float")
         ):
-            wrong = f"{type(self).__name__} cannot choose from {env.action_space}"
-            raise ConfigError(f"{wrong}: it takes Discrete, MultiDiscrete and Box actions of a float type")
+            problem = f"{type(self).__name__} does not support action space {env.action_space}"
+            raise ConfigError(f"{problem}: it takes Discrete, MultiDiscrete, or Box of a float type")
         check_observations(env.observation_space)
 
     def init(self, env: Environment, key: jax.Array) -> State:
@@ -109,8 +109,8 @@ class ActorCritic(Algorithm):
         if self.normalize_observations:
             normalizer = normalizer._replace(observation=no_moments(env.observation_space))
         if self.normalize_rewards:
-            none = jnp.zeros(())
-            normalizer = normalizer._replace(reward=Moments(none, none, none), running_return=jnp.zeros(self.num_envs))
+            zero = jnp.zeros(())
+            normalizer = normalizer._replace(reward=Moments(zero, zero, zero), running_return=jnp.zeros(self.num_envs))
         return State(world, Learner(params, self.optimizer().init(params)), keys, normalizer)
 
     def with_new_episodes(self, saved: State, fresh: State) -> State:
@@ -118,21 +118,21 @@ class ActorCritic(Algorithm):
         return super().with_new_episodes(saved, fresh)._replace(normalizer=normalizer, memory=fresh.memory)
 
     def init_encoder(self, env: Environment, key: jax.Array, observation: Any) -> tuple[dict[str, Any], jax.Array]:
-        """The parameters that encoding observations takes, and what it makes of one."""
+        """The parameters of the observation encoder, and its features for an observation."""
         params: dict[str, Any] = {}
-        if has_pictures(env.observation_space):
+        if has_images(env.observation_space):
             params["encoder"] = self._encoder(env).init(jax.random.fold_in(key, 1), observation)
         return params, self._features(env, params, observation)
 
     def params(self, state: State) -> Any:
-        """All that acting takes: the networks' parameters, and the observations' moments if they are normalised."""
+        """Everything acting needs: network parameters, and observation moments if observations are normalised."""
         moments = {"moments": state.normalizer.observation} if self.normalize_observations else {}
         return {**state.learner.params, **moments}
 
     def collect(
         self, env: Environment, params: Any, world: World, keys: jax.Array
     ) -> tuple[World, Transition, jax.Array]:
-        """Act for `horizon` steps: the world after them, the trajectory, and the log-probabilities of its actions."""
+        """Act for `horizon` steps: the world afterwards, the trajectory, and the log-probabilities of its actions."""
         policy = self.acting(params)
 
         def tick(world: World, time: jax.Array) -> tuple[World, tuple[Transition, jax.Array]]:
@@ -144,8 +144,8 @@ class ActorCritic(Algorithm):
         return world, trajectory, log_prob
 
     def acting(self, params: Any) -> Any:
-        """The parameters as acting takes them."""
-        # Cast once, not at every step; actors elsewhere get the smaller copy.
+        """The parameters in the precision used for acting."""
+        # Cast once, not at every step; remote actors get the smaller copy.
         return {
             name: part if name == "moments" else jax.tree.map(lambda x: x.astype(self.compute), part)
             for name, part in params.items()
@@ -153,8 +153,8 @@ class ActorCritic(Algorithm):
 
     @stage
     def act(self, env: Environment, params: Any, observation: Any, keys: jax.Array) -> tuple[Any, Any]:
-        """Draw an action for every observation, with its log-probability."""
-        policy = self.policy(env, params, self.encode(env, params, self.seen(params, observation)))
+        """Sample an action for every observation, with its log-probability."""
+        policy = self.policy(env, params, self.encode(env, params, self.preprocess(params, observation)))
         action = policy.sample(keys)
         return action, policy.log_prob(action)
 
@@ -164,22 +164,23 @@ class ActorCritic(Algorithm):
         params = self.acting(params)
         if keys is not None:
             return self.act(env, params, observation, keys)[0], memory
-        return self.policy(env, params, self.encode(env, params, self.seen(params, observation))).mode(), memory
+        return self.policy(env, params, self.encode(env, params, self.preprocess(params, observation))).mode(), memory
 
     def normalized(self, normalizer: Normalizer, trajectory: Transition) -> tuple[Normalizer, Transition]:
-        """The trajectory to learn from, and what is known after it."""
+        """The updated running statistics, and the trajectory to learn from."""
         if not self.normalize_observations and not self.normalize_rewards:
             return normalizer, trajectory
         return self.normalize(normalizer, trajectory)
 
     @stage
     def normalize(self, normalizer: Normalizer, trajectory: Transition) -> tuple[Normalizer, Transition]:
-        """Bring a trajectory to the scale by which it was acted, then add it to what is known."""
+        """Normalise a trajectory with the statistics used while acting, then update them with it."""
         if self.normalize_observations:
             moments = normalizer.observation
             normalizer = normalizer._replace(observation=add_observations(moments, trajectory.observation))
-            seen, following = (standardized(moments, x) for x in (trajectory.observation, trajectory.next_observation))
-            trajectory = trajectory._replace(observation=seen, next_observation=following)
+            observation = standardized(moments, trajectory.observation)
+            next_observation = standardized(moments, trajectory.next_observation)
+            trajectory = trajectory._replace(observation=observation, next_observation=next_observation)
         if normalizer.reward is not None and normalizer.running_return is not None:
             last, returns = running_returns(normalizer.running_return, trajectory, self.gamma)
             reward = jnp.clip(trajectory.reward / normalizer.reward.std(), -LIMIT, LIMIT)
@@ -189,20 +190,20 @@ class ActorCritic(Algorithm):
 
     @stage
     def apply(self, learner: Learner, gradients: Any) -> Learner:
-        """One step of the optimizer."""
+        """One optimizer step."""
         updates, optimizer = self.optimizer().update(gradients, learner.optimizer, learner.params)
         return Learner(optax.apply_updates(learner.params, updates), optimizer)
 
     def optimizer(self) -> optax.GradientTransformation:
-        """Adam at a constant rate, after clipping."""
+        """Adam at a constant rate, after gradient clipping."""
         return clipped_adam(self.learning_rate, self.max_grad_norm)
 
-    def seen(self, params: Any, observation: Any) -> Any:
-        """An observation as the networks are to see it."""
+    def preprocess(self, params: Any, observation: Any) -> Any:
+        """Standardise an observation, if observations are normalised."""
         return standardized(params["moments"], observation) if self.normalize_observations else observation
 
     def encode(self, env: Environment, params: Any, observation: Any) -> jax.Array:
-        """What the networks take of a batch of observations: plain vectors are that already."""
+        """The network inputs for a batch of observations; plain vectors stay as they are."""
         return self._features(env, params, observation)
 
     def policy(self, env: Environment, params: Any, features: jax.Array) -> Categorical | MultiCategorical | Normal:
@@ -236,7 +237,7 @@ class ActorCritic(Algorithm):
 
 
 def _outputs(space: Space) -> int:
-    """How many numbers say a distribution over the space."""
+    """The number of network outputs that parametrise a distribution over the space."""
     if isinstance(space, Discrete):
         return space.n
     if isinstance(space, MultiDiscrete):

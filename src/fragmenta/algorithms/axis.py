@@ -1,4 +1,4 @@
-"""Dimensions of a training loop along which it may be divided among replicas."""
+"""Axes of a training loop that can be divided among replicas."""
 
 import dataclasses
 from collections.abc import Callable
@@ -7,10 +7,10 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True)
 class Axis:
-    """A dimension by name: what is on it, how long it is, and the algorithm and environment at another length.
+    """A named axis: what lies along it, its length, and the algorithm and environment resized to another length.
 
-    The last is asked for shapes only, to find where in the state the axis lies. `hidden` says that not all that is on
-    it can be followed from the state: what an environment makes for agents it makes from a state without that axis.
+    `resized` is evaluated for shapes only, to find where the axis lies in the state. `hidden` means that the state does
+    not show everything along the axis: environments compute values per agent from a state without an agent axis.
     """
 
     name: str

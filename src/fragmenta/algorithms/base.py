@@ -1,4 +1,4 @@
-"""What every algorithm has."""
+"""The base class of all algorithms."""
 
 import dataclasses
 from typing import Any, ClassVar
@@ -14,12 +14,12 @@ from fragmenta.errors import ConfigError
 class Algorithm:
     """A frozen dataclass of hyper-parameters with `init` and `iterate`; its fields are its command-line flags.
 
-    `iterate` is one training iteration as pure JAX. What it computes for all environments is what it means, however
-    they are divided among replicas.
+    `iterate` is one training iteration over all environments as pure JAX; dividing them among replicas does not change
+    its result.
     """
 
     allows_lag: ClassVar[bool] = False
-    """Whether it learns well from actions that older parameters chose, as asynchronous policies and `lag` bring."""
+    """Whether it tolerates actions chosen by older parameters, as with asynchronous distribution policies or `lag`."""
 
     num_envs: int = 4
     """Environments in total, over all replicas."""
@@ -44,13 +44,13 @@ class Algorithm:
         )
 
     def validate(self, env: Environment) -> None:
-        """Raise ConfigError if these hyper-parameters cannot train on that environment."""
+        """Raise ConfigError if these hyper-parameters cannot train on this environment."""
         for name in ("num_envs", "total_steps"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}: it must be at least 1")
 
     def init(self, env: Environment, key: jax.Array) -> Any:
-        """The state before the first iteration: a pytree with the world, the learner, the keys."""
+        """The state before the first iteration: a pytree of world, learner and keys."""
         raise NotImplementedError
 
     def iterate(self, env: Environment, state: Any) -> tuple[Any, dict[str, jax.Array]]:
@@ -58,7 +58,7 @@ class Algorithm:
         raise NotImplementedError
 
     def with_new_episodes(self, saved: Any, fresh: Any) -> Any:
-        """A saved state whose environments could not be saved, with those of a fresh state in place of its own."""
+        """A saved state with the environments of a fresh one, for environments whose state cannot be saved."""
 
         def is_world(node: Any) -> bool:
             return isinstance(node, World)
@@ -72,10 +72,10 @@ class Algorithm:
     def decide(
         self, env: Environment, params: Any, observation: Any, alive: Any, memory: Any, keys: jax.Array | None
     ) -> tuple[Any, Any]:
-        """After training: an action for every observation, drawn with the keys or without them the likeliest one, and
-        what is remembered after it. `params` are those of `params`, `alive` is the world's, for teams."""
-        raise ConfigError(f"{type(self).__name__} does not say how it acts after training: write its method decide")
+        """Act after training: an action per observation, sampled with `keys` or the most likely one without them, and
+        the next memory. `params` are those that `params` returns; `alive` is the world's, for teams."""
+        raise ConfigError(f"{type(self).__name__} does not define how to act after training: implement its decide()")
 
     def fresh_memory(self, count: int) -> Any:
-        """What is remembered at the start of so many episodes: nothing, unless a subclass says otherwise."""
+        """The memory at the start of `count` episodes: empty, unless a subclass overrides it."""
         return ()

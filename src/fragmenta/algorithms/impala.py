@@ -1,4 +1,4 @@
-"""Importance-weighted actor-learner architecture (Espeholt et al., 2018): actors may be behind, V-trace corrects it."""
+"""Importance-weighted actor-learner architecture (Espeholt et al., 2018): actors may lag, V-trace corrects for it."""
 
 import dataclasses
 from typing import Any, ClassVar
@@ -14,7 +14,7 @@ from fragmenta.stage import stage
 
 @dataclasses.dataclass(frozen=True)
 class IMPALA(ActorCritic):
-    """One gradient per trajectory, weighted by how likely the learner's own policy finds the actions."""
+    """One gradient per trajectory, weighted by how likely its actions are under the learner's policy."""
 
     allows_lag: ClassVar[bool] = True
 
@@ -22,7 +22,7 @@ class IMPALA(ActorCritic):
     horizon: int = 16
     learning_rate: float = 5e-4
     trace_decay: float = 0.95
-    """Lambda of V-trace: how far corrections travel back in time."""
+    """Lambda of V-trace: how far corrections propagate back in time."""
     clip_rho: float = 1.0
     clip_c: float = 1.0
 
@@ -38,7 +38,7 @@ class IMPALA(ActorCritic):
     def learn(
         self, env: Environment, learner: Learner, trajectory: Transition, log_prob: jax.Array
     ) -> tuple[Learner, dict[str, jax.Array]]:
-        """Improve policy and value on one iteration's steps."""
+        """Update policy and value on one iteration's steps."""
         gradients, (losses, fit) = self.gradient(env, learner.params, trajectory, log_prob)
         learner = self.apply(learner, gradients)
         return learner, {**losses, "explained_variance": explained_variance(fit)}
@@ -47,18 +47,17 @@ class IMPALA(ActorCritic):
     def gradient(
         self, env: Environment, params: Any, trajectory: Transition, log_prob: jax.Array
     ) -> tuple[Any, tuple[Any, ValueFit]]:
-        """The gradient of the loss on a trajectory that another policy may have acted, the losses, and how the values
-        fit."""
+        """The gradient of the loss on a trajectory, possibly of an older policy, the losses, and the value fit."""
 
         def value_of(observation: Any) -> jax.Array:
             return self.value(params, self.encode(env, params, observation))
 
         value = value_of(trajectory.observation)
-        following = next_values(value_of, value, trajectory, env.shortest_cut)
-        acting = self.policy(env, params, self.encode(env, params, trajectory.observation))
-        log_ratio = acting.log_prob(trajectory.action) - log_prob
+        next_value = next_values(value_of, value, trajectory, env.shortest_cut)
+        current = self.policy(env, params, self.encode(env, params, trajectory.observation))
+        log_ratio = current.log_prob(trajectory.action) - log_prob
         limits = self.clip_rho, self.clip_c
-        target, advantage = v_trace(trajectory, value, following, log_ratio, self.gamma, self.trace_decay, *limits)
+        target, advantage = v_trace(trajectory, value, next_value, log_ratio, self.gamma, self.trace_decay, *limits)
 
         def loss(params: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
             features = self.encode(env, params, trajectory.observation)

@@ -1,4 +1,4 @@
-"""Multi-agent proximal policy optimization (Yu et al., 2022): agents act alone, the value function sees them all."""
+"""Multi-agent proximal policy optimization (Yu et al., 2022): decentralised actors, a centralised value function."""
 
 import dataclasses
 from typing import Any, ClassVar, NamedTuple
@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fragmenta.algorithms.actor_critic import Learner, clipped_adam, falling
+from fragmenta.algorithms.actor_critic import Learner, clipped_adam, linear_decay
 from fragmenta.algorithms.base import Algorithm
 from fragmenta.envs import Box, Discrete, Environment, Transition, World
 from fragmenta.errors import ConfigError
@@ -28,21 +28,21 @@ from fragmenta.stage import stage
 
 
 class State(NamedTuple):
-    """What one iteration hands to the next."""
+    """The state that one iteration passes to the next."""
 
     world: World
     learner: Learner
     keys: jax.Array
     agent: jax.Array
-    """The index of each agent, so that a replica that holds some of them draws for those alone."""
+    """The index of each agent, so that a replica that holds some agents samples for those only."""
 
 
 class Sample(NamedTuple):
-    """What the loss needs of a step."""
+    """The parts of a step that the loss needs."""
 
     observation: jax.Array
     everything: jax.Array
-    """All agents' observations in one row, for the value function."""
+    """All agents' observations concatenated, for the value function."""
     action: jax.Array
     log_prob: jax.Array
     advantage: jax.Array
@@ -52,14 +52,14 @@ class Sample(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class MAPPO(Algorithm):
-    """PPO for a team with one value function of everything; agents that dropped out count for nothing."""
+    """PPO for a team with a centralised value function; agents that dropped out are masked."""
 
-    allows_lag: ClassVar[bool] = True  # the ratio of the loss is to the policy that acted
+    allows_lag: ClassVar[bool] = True  # the ratio in the loss is to the policy that acted
 
     num_envs: int = 64
     total_steps: int = 1_280_000
     shared: bool = True
-    """All agents share their networks; otherwise each has its own and an own optimizer, on the leaves' first axis."""
+    """Share networks among all agents; otherwise each has its own networks and optimizer, on the leaves' first axis."""
     horizon: int = 25
     """Steps per environment and iteration."""
     epochs: int = 5
@@ -68,16 +68,16 @@ class MAPPO(Algorithm):
     """Minibatches per pass; each holds a slice of every environment's steps."""
     learning_rate: float = 3e-3
     anneal: bool = True
-    """Let the learning rate fall linearly to zero over the run."""
+    """Decay the learning rate linearly to zero over the run."""
     gamma: float = 0.9
     gae_lambda: float = 0.6
-    """Low, because a long look ahead is noisy with what the others will do."""
+    """Low, because long returns are noisy with the other agents' actions."""
     clip: float = 0.3
     entropy_cost: float = 0.0
     value_cost: float = 0.5
     max_grad_norm: float = 0.5
     hidden: tuple[int, ...] = (128, 128)
-    """Widths of the hidden layers, of the policy and of the value network alike."""
+    """Hidden layer widths of both the policy and the value network."""
 
     @property
     def steps_per_iteration(self) -> int:
@@ -85,23 +85,23 @@ class MAPPO(Algorithm):
         return self.num_envs * self.horizon
 
     def validate(self, env: Environment) -> None:
-        """Besides sizes that fit, a team that sees vectors and has discrete actions is needed."""
+        """Also requires a team with vector observations and discrete actions."""
         super().validate(env)
         if env.team_size is None or not isinstance(env.action_space, Discrete):
-            wrong = f"{type(env).__name__} is not a team with discrete actions"
-            raise ConfigError(f"{wrong}: choose one such as jaxmarl:simple_spread, or another algorithm than MAPPO")
-        seen = env.observation_space
-        if not isinstance(seen, Box) or len(seen.shape) != 1:
-            wrong = f"an agent of {type(env).__name__} sees {seen}, not one row of numbers"
-            raise ConfigError(f"{wrong}: wrap the environment so that it does, for example in supersuit:flatten_v0")
+            problem = f"{type(env).__name__} is not a team with discrete actions"
+            raise ConfigError(f"{problem}: choose a team such as jaxmarl:simple_spread, or another algorithm")
+        space = env.observation_space
+        if not isinstance(space, Box) or len(space.shape) != 1:
+            problem = f"an agent of {type(env).__name__} observes {space}, not a vector"
+            raise ConfigError(f"{problem}: flatten it with a wrapper, for example supersuit:flatten_v0")
         if self.minibatches < 1 or self.horizon < 1 or self.horizon % self.minibatches:
-            wrong = f"horizon {self.horizon} does not divide into {self.minibatches} minibatches"
-            raise ConfigError(f"{wrong}: choose a horizon that is a multiple of minibatches")
+            problem = f"horizon {self.horizon} does not divide into {self.minibatches} minibatches"
+            raise ConfigError(f"{problem}: choose a horizon that is a multiple of minibatches")
 
     def init(self, env: Environment, key: jax.Array) -> State:
-        """Fresh environments and networks; the value function's input has room for all agents."""
+        """Fresh environments and networks; the value function takes the observations of all agents."""
         assert env.team_size is not None
-        everybody = env.team_size
+        team_size = env.team_size
         world_key, train_key, params_key = jax.random.split(key, 3)
         world = env.reset(keys_by_index(world_key, self.num_envs))
         agent, size = jnp.arange(env.num_agents), world.observation.shape[-1]
@@ -109,7 +109,7 @@ class MAPPO(Algorithm):
         def networks(key: jax.Array) -> Learner:
             policy_key, value_key = jax.random.split(key)
             params = {"policy": self._policy_net(env).init(policy_key, jnp.zeros((1, size)))}
-            params["value"] = MLP(self.hidden, 1, 1.0).init(value_key, jnp.zeros((1, size * (1 + everybody))))
+            params["value"] = MLP(self.hidden, 1, 1.0).init(value_key, jnp.zeros((1, size * (1 + team_size))))
             return Learner(params, self._optimizer().init(params))
 
         agent_keys = jax.vmap(jax.random.fold_in, (None, 0))(params_key, agent)
@@ -136,8 +136,8 @@ class MAPPO(Algorithm):
     def act(
         self, env: Environment, policy: Any, observation: jax.Array, alive: jax.Array, keys: jax.Array, agent: Any
     ) -> tuple[jax.Array, jax.Array]:
-        """Draw an action for every agent by its own observation, with its log-probability."""
-        actions = self._policy(env, policy, _only(alive, observation))
+        """Sample an action for every agent from its own observation, with its log-probability."""
+        actions = self._policy(env, policy, _mask(alive, observation))
         agent_keys = jax.vmap(jax.vmap(jax.random.fold_in, (None, 0)), (0, None))(keys, agent)
         action = jax.vmap(Categorical.sample)(actions, agent_keys)
         return action, actions.log_prob(action)
@@ -146,23 +146,23 @@ class MAPPO(Algorithm):
         self, env: Environment, params: Any, observation: Any, alive: Any, memory: Any, keys: jax.Array | None
     ) -> tuple[Any, Any]:
         if keys is None:
-            return self._policy(env, params["policy"], _only(alive, observation)).mode(), memory
+            return self._policy(env, params["policy"], _mask(alive, observation)).mode(), memory
         return self.act(env, params["policy"], observation, alive, keys, jnp.arange(env.num_agents))[0], memory
 
     @stage
     def learn(
         self, env: Environment, learner: Learner, trajectory: Transition, log_prob: jax.Array, keys: jax.Array
     ) -> tuple[Learner, dict[str, jax.Array]]:
-        """Improve policy and value on one iteration's steps."""
+        """Update policy and value on one iteration's steps."""
         alive, next_alive = trajectory.alive, trajectory.next_alive
-        observation = _only(alive, trajectory.observation)
-        everything = _everything(observation)
+        observation = _mask(alive, trajectory.observation)
+        everything = _joint(observation)
         value = self._value(learner.params, observation, everything)
-        next_observation = _only(next_alive, trajectory.next_observation)
-        next_value = self._value(learner.params, next_observation, _everything(next_observation))
-        # Who drops out gets nothing any more: for that agent the episode terminated.
-        each = trajectory._replace(terminated=~next_alive, truncated=_for_each(trajectory.truncated, alive.shape))
-        advantage = generalized_advantage(each, value, next_value, self.gamma, self.gae_lambda)
+        next_observation = _mask(next_alive, trajectory.next_observation)
+        next_value = self._value(learner.params, next_observation, _joint(next_observation))
+        # An agent that drops out gets no further reward: its episode has terminated.
+        per_agent = trajectory._replace(terminated=~next_alive, truncated=_broadcast(trajectory.truncated, alive.shape))
+        advantage = generalized_advantage(per_agent, value, next_value, self.gamma, self.gae_lambda)
         samples = Sample(observation, everything, trajectory.action, log_prob, advantage, advantage + value, alive)
 
         def epoch(learner: Learner, index: jax.Array) -> tuple[Learner, Any]:
@@ -170,19 +170,19 @@ class MAPPO(Algorithm):
             return jax.lax.scan(minibatch, learner, steps)
 
         def minibatch(learner: Learner, steps: jax.Array) -> tuple[Learner, Any]:
-            gradients, found = self.gradient(env, learner.params, take_steps(samples, steps))
-            return self.apply(learner, gradients), found
+            gradients, aux = self.gradient(env, learner.params, take_steps(samples, steps))
+            return self.apply(learner, gradients), aux
 
-        learner, found = jax.lax.scan(epoch, learner, jnp.arange(self.epochs))
-        losses, fit = jax.tree.map(jnp.mean, found)
+        learner, aux = jax.lax.scan(epoch, learner, jnp.arange(self.epochs))
+        losses, fit = jax.tree.map(jnp.mean, aux)
         return learner, {**losses, "explained_variance": explained_variance(fit)}
 
     @stage
     def gradient(self, env: Environment, params: Any, batch: Sample) -> tuple[Any, tuple[Any, ValueFit]]:
-        """The gradient of the loss on one minibatch, the losses, and how the values fitted before it."""
+        """The gradient of the loss on one minibatch, the losses, and the value fit before the update."""
         count = jnp.maximum(jnp.sum(batch.alive, dtype=jnp.float32), 1.0)
-        counted = _only(batch.alive, batch.advantage)
-        mean, square = jnp.sum(counted) / count, jnp.sum(counted**2) / count
+        masked = _mask(batch.alive, batch.advantage)
+        mean, square = jnp.sum(masked) / count, jnp.sum(masked**2) / count
         advantage = (batch.advantage - mean) / (jnp.sqrt(jnp.maximum(square - mean**2, 0.0)) + 1e-8)
 
         def loss(params: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
@@ -196,7 +196,7 @@ class MAPPO(Algorithm):
                 "entropy": policy.entropy(),
             }
             per_step |= {"value_loss": 0.5 * (value - batch.target) ** 2, "kl": ratio - 1 - log_ratio}
-            losses = {name: jnp.sum(_only(batch.alive, x)) / count for name, x in per_step.items()}
+            losses = {name: jnp.sum(_mask(batch.alive, x)) / count for name, x in per_step.items()}
             total = losses["policy_loss"] + self.value_cost * losses["value_loss"]
             return total - self.entropy_cost * losses["entropy"], losses
 
@@ -205,7 +205,7 @@ class MAPPO(Algorithm):
 
     @stage
     def apply(self, learner: Learner, gradients: Any) -> Learner:
-        """One step of the optimizer, or of every agent's."""
+        """One optimizer step, or one per agent."""
 
         def update(learner: Learner, gradients: Any) -> Learner:
             updates, optimizer = self._optimizer().update(gradients, learner.optimizer, learner.params)
@@ -215,19 +215,19 @@ class MAPPO(Algorithm):
 
     def _optimizer(self) -> optax.GradientTransformation:
         updates = -(-self.total_steps // self.steps_per_iteration) * self.epochs * self.minibatches
-        rate = falling(self.learning_rate, updates) if self.anneal else self.learning_rate
+        rate = linear_decay(self.learning_rate, updates) if self.anneal else self.learning_rate
         return clipped_adam(rate, self.max_grad_norm)
 
     def _policy(self, env: Environment, policy: Any, observation: jax.Array) -> Categorical:
         return Categorical(self._apply_net(self._policy_net(env), policy, observation))
 
     def _value(self, params: Any, observation: jax.Array, everything: jax.Array) -> jax.Array:
-        rows = _for_each(jnp.moveaxis(everything, -1, 0), (everything.shape[-1], *observation.shape[:-1]))
+        rows = _broadcast(jnp.moveaxis(everything, -1, 0), (everything.shape[-1], *observation.shape[:-1]))
         inputs = jnp.concatenate([observation, jnp.moveaxis(rows, 0, -1)], axis=-1)
         return self._apply_net(MLP(self.hidden, 1, 1.0), params["value"], inputs)[..., 0]
 
     def _apply_net(self, net: MLP, params: Any, inputs: jax.Array) -> Any:
-        """One network for all agents, or each agent's own; agents are the last axis but one."""
+        """Apply one network to all agents, or each agent's own; agents are the last axis but one."""
         return net.apply(params, inputs) if self.shared else jax.vmap(net.apply, (0, -2), -2)(params, inputs)
 
     def _policy_net(self, env: Environment) -> MLP:
@@ -235,16 +235,16 @@ class MAPPO(Algorithm):
         return MLP(self.hidden, env.action_space.n, 0.01)
 
 
-def _only(alive: jax.Array, x: jax.Array) -> jax.Array:
-    """Zero for the agents that dropped out, so that whatever they hold goes nowhere."""
+def _mask(alive: jax.Array, x: jax.Array) -> jax.Array:
+    """Zero the entries of agents that dropped out, so that garbage in them has no effect."""
     return jnp.where(alive.reshape(*alive.shape, *[1] * (x.ndim - alive.ndim)), x, 0.0)
 
 
-def _for_each(x: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """The same for every agent, on a last axis."""
+def _broadcast(x: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    """Repeat `x` for every agent, on a new last axis."""
     return jax.lax.broadcast_in_dim(x, shape, tuple(range(x.ndim)))
 
 
-def _everything(observation: jax.Array) -> jax.Array:
-    """The observations of all agents in one row."""
+def _joint(observation: jax.Array) -> jax.Array:
+    """The observations of all agents, concatenated."""
     return observation.reshape(*observation.shape[:-2], -1)

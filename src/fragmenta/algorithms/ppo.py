@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fragmenta.algorithms.actor_critic import ActorCritic, Learner, State, clipped_adam, falling
+from fragmenta.algorithms.actor_critic import ActorCritic, Learner, State, clipped_adam, linear_decay
 from fragmenta.envs import Environment, Transition
 from fragmenta.errors import ConfigError
 from fragmenta.rl import (
@@ -25,7 +25,7 @@ from fragmenta.stage import stage
 
 
 class Sample(NamedTuple):
-    """What the loss needs of a step."""
+    """The parts of a step that the loss needs."""
 
     observation: Any
     action: jax.Array
@@ -38,24 +38,24 @@ class Sample(NamedTuple):
 class PPO(ActorCritic):
     """Clipped policy updates over a few epochs of minibatches, drawn per environment."""
 
-    allows_lag: ClassVar[bool] = True  # the ratio of the loss is to the policy that acted
+    allows_lag: ClassVar[bool] = True  # the ratio in the loss is to the policy that acted
 
     epochs: int = 4
     """Passes over each iteration's steps."""
     minibatches: int = 8
     """Minibatches per pass; each holds a slice of every environment's steps."""
     anneal: bool = True
-    """Let the learning rate fall linearly to zero over the run."""
+    """Decay the learning rate linearly to zero over the run."""
     gae_lambda: float = 0.95
     clip: float = 0.2
     clip_value: bool = False
-    """Clip the change of the value, too."""
+    """Also clip the change of the value."""
 
     def validate(self, env: Environment) -> None:
         super().validate(env)
         if self.minibatches < 1 or self.horizon % self.minibatches:
-            wrong = f"horizon {self.horizon} does not divide into {self.minibatches} minibatches"
-            raise ConfigError(f"{wrong}: choose a horizon that is a multiple of minibatches")
+            problem = f"horizon {self.horizon} does not divide into {self.minibatches} minibatches"
+            raise ConfigError(f"{problem}: choose a horizon that is a multiple of minibatches")
 
     def iterate(self, env: Environment, state: State) -> tuple[State, dict[str, jax.Array]]:
         keys, act_keys, learn_keys = split_each(state.keys, 3)
@@ -69,18 +69,18 @@ class PPO(ActorCritic):
     def learn(
         self, env: Environment, learner: Learner, trajectory: Transition, acted: Any, keys: jax.Array
     ) -> tuple[Learner, dict[str, jax.Array]]:
-        """Improve policy and value on one iteration's steps, and what acting said of them."""
+        """Update policy and value on one iteration's steps; `acted` is what acting recorded for them."""
         samples = self.samples(env, learner.params, trajectory, acted)
 
         def epoch(learner: Learner, index: jax.Array) -> tuple[Learner, Any]:
             return jax.lax.scan(minibatch, learner, self.minibatch_steps(fold_each(keys, index)))
 
         def minibatch(learner: Learner, steps: jax.Array) -> tuple[Learner, Any]:
-            gradients, found = self.gradient(env, learner.params, take_steps(samples, steps))
-            return self.apply(learner, gradients), found
+            gradients, aux = self.gradient(env, learner.params, take_steps(samples, steps))
+            return self.apply(learner, gradients), aux
 
-        learner, found = jax.lax.scan(epoch, learner, jnp.arange(self.epochs))
-        losses, fit = jax.tree.map(jnp.mean, found)
+        learner, aux = jax.lax.scan(epoch, learner, jnp.arange(self.epochs))
+        losses, fit = jax.tree.map(jnp.mean, aux)
         return learner, {**losses, "explained_variance": explained_variance(fit)}
 
     def samples(self, env: Environment, params: Any, trajectory: Transition, acted: Any) -> Sample:
@@ -95,16 +95,16 @@ class PPO(ActorCritic):
         return Sample(trajectory.observation, trajectory.action, acted, advantage, value)
 
     def minibatch_steps(self, keys: jax.Array) -> jax.Array:
-        """Which steps of every environment make up each minibatch of an epoch."""
+        """The steps of every environment in each minibatch of an epoch."""
         return steps_of_minibatches(keys, self.horizon, self.minibatches)
 
     def minibatch_features(self, env: Environment, params: Any, batch: Sample) -> jax.Array:
-        """What the networks take of the steps of a minibatch."""
+        """The network inputs for the steps of a minibatch."""
         return self.encode(env, params, batch.observation)
 
     @stage
     def gradient(self, env: Environment, params: Any, batch: Sample) -> tuple[Any, tuple[Any, ValueFit]]:
-        """The gradient of the loss on one minibatch, the losses, and how the values fitted before it."""
+        """The gradient of the loss on one minibatch, the losses, and the value fit before the update."""
         mean, square = jnp.mean(batch.advantage), jnp.mean(batch.advantage**2)
         advantage = (batch.advantage - mean) / (jnp.sqrt(jnp.maximum(square - mean**2, 0.0)) + 1e-8)
 
@@ -118,8 +118,8 @@ class PPO(ActorCritic):
             value, target = self.value(params, features), batch.advantage + batch.value
             error = (value - target) ** 2
             if self.clip_value:
-                near = batch.value + jnp.clip(value - batch.value, -self.clip, self.clip)
-                error = jnp.maximum(error, (near - target) ** 2)
+                clipped_value = batch.value + jnp.clip(value - batch.value, -self.clip, self.clip)
+                error = jnp.maximum(error, (clipped_value - target) ** 2)
             value_loss = 0.5 * jnp.mean(error)
             entropy = jnp.mean(policy.entropy())
             losses = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
@@ -131,5 +131,5 @@ class PPO(ActorCritic):
 
     def optimizer(self) -> optax.GradientTransformation:
         updates = -(-self.total_steps // self.steps_per_iteration) * self.epochs * self.minibatches
-        rate = falling(self.learning_rate, updates) if self.anneal else self.learning_rate
+        rate = linear_decay(self.learning_rate, updates) if self.anneal else self.learning_rate
         return clipped_adam(rate, self.max_grad_norm)

@@ -1,4 +1,4 @@
-"""PPO with a memory (gated recurrent units), for environments that do not show everything at once."""
+"""PPO with a recurrent memory (GRU), for partially observable environments."""
 
 import dataclasses
 from typing import Any, NamedTuple
@@ -15,17 +15,17 @@ from fragmenta.rl import fold_each, split_each, steps_of_chunks
 from fragmenta.stage import stage
 
 
-class Remembered(NamedTuple):
-    """An observation, and what is remembered of those before it in the episode."""
+class RecurrentInput(NamedTuple):
+    """An observation, and the memory of those before it in the episode."""
 
     observation: Any
     memory: jax.Array
     ended: Any = ()
-    """In a sequence to learn from: whether the episode ended with the step, so that the next remembers nothing."""
+    """In training sequences: whether the episode ended with this step, so that the next starts with an empty memory."""
 
 
-class Acted(NamedTuple):
-    """What learning needs to know of acting."""
+class ActInfo(NamedTuple):
+    """What acting records for learning."""
 
     log_prob: jax.Array
     memory: jax.Array
@@ -34,16 +34,16 @@ class Acted(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class RecurrentPPO(PPO):
-    """PPO whose networks take what they remember of an episode; learns on each environment's steps in order.
+    """PPO whose networks take the memory of the episode as input; learns on each environment's steps in order.
 
     A pass cuts every environment's steps into as many chunks as there are minibatches; a chunk starts from the memory
-    that acting had there.
+    that acting recorded there.
     """
 
     minibatches: int = 4
-    """Minibatches per pass, and chunks of every environment's steps: more would be shorter ones to remember in."""
+    """Minibatches per pass, and chunks per environment: more of them mean shorter sequences to learn from."""
     memory: int = 64
-    """Units of the memory."""
+    """Units of the recurrent memory."""
 
     def validate(self, env: Environment) -> None:
         super().validate(env)
@@ -57,13 +57,13 @@ class RecurrentPPO(PPO):
         keys, act_keys, learn_keys = split_each(state.keys, 3)
         policy = self.acting(self.params(state))
 
-        def tick(carry: tuple[World, jax.Array], time: jax.Array) -> tuple[Any, tuple[Transition, Acted]]:
+        def tick(carry: tuple[World, jax.Array], time: jax.Array) -> tuple[Any, tuple[Transition, ActInfo]]:
             world, memory = carry
-            seen = Remembered(world.observation, memory)
-            action, (log_prob, after) = self.act(env, policy, seen, fold_each(act_keys, time))
+            inputs = RecurrentInput(world.observation, memory)
+            action, (log_prob, next_memory) = self.act(env, policy, inputs, fold_each(act_keys, time))
             world, transition = env.step(world, action)
-            after = _unless(transition.terminated | transition.truncated, after)
-            return (world, after), (transition, Acted(log_prob, memory))
+            next_memory = _clear_ended(transition.terminated | transition.truncated, next_memory)
+            return (world, next_memory), (transition, ActInfo(log_prob, memory))
 
         start = state.world.clear_finished(), state.memory
         (world, memory), (trajectory, acted) = jax.lax.scan(tick, start, jnp.arange(self.horizon))
@@ -73,10 +73,10 @@ class RecurrentPPO(PPO):
         return State(world, learner, keys, normalizer, memory), {**finished._asdict(), **losses}
 
     @stage
-    def act(self, env: Environment, params: Any, observation: Remembered, keys: jax.Array) -> tuple[Any, Any]:
-        """Draw an action for every observation; with its log-probability, what is remembered after it."""
-        seen = observation._replace(observation=self.seen(params, observation.observation))
-        memory = self.encode(env, params, seen)
+    def act(self, env: Environment, params: Any, observation: RecurrentInput, keys: jax.Array) -> tuple[Any, Any]:
+        """Sample an action for every observation, with its log-probability and the next memory."""
+        inputs = observation._replace(observation=self.preprocess(params, observation.observation))
+        memory = self.encode(env, params, inputs)
         policy = self.policy(env, params, memory)
         action = policy.sample(keys)
         return action, (policy.log_prob(action), memory)
@@ -86,39 +86,39 @@ class RecurrentPPO(PPO):
     ) -> tuple[Any, Any]:
         params = self.acting(params)
         if keys is not None:
-            action, (_, memory) = self.act(env, params, Remembered(observation, memory), keys)
+            action, (_, memory) = self.act(env, params, RecurrentInput(observation, memory), keys)
             return action, memory
-        memory = self.encode(env, params, Remembered(self.seen(params, observation), memory))
+        memory = self.encode(env, params, RecurrentInput(self.preprocess(params, observation), memory))
         return self.policy(env, params, memory).mode(), memory
 
     def fresh_memory(self, count: int) -> jax.Array:
         return jnp.zeros((count, self.memory))
 
-    def samples(self, env: Environment, params: Any, trajectory: Transition, acted: Acted) -> Sample:
-        """Steps with their advantages; the value after a step is that of what is remembered then."""
+    def samples(self, env: Environment, params: Any, trajectory: Transition, acted: ActInfo) -> Sample:
+        """Steps with their advantages; the value after a step uses the memory after it."""
         ended = trajectory.terminated | trajectory.truncated
-        seen = Remembered(trajectory.observation, acted.memory, ended)
-        following = Remembered(trajectory.next_observation, self.encode(env, params, seen), ended)
-        trajectory = trajectory._replace(observation=seen, next_observation=following)
+        inputs = RecurrentInput(trajectory.observation, acted.memory, ended)
+        next_inputs = RecurrentInput(trajectory.next_observation, self.encode(env, params, inputs), ended)
+        trajectory = trajectory._replace(observation=inputs, next_observation=next_inputs)
         return super().samples(env, params, trajectory, acted.log_prob)
 
     def minibatch_steps(self, keys: jax.Array) -> jax.Array:
         return steps_of_chunks(keys, self.horizon, self.minibatches)
 
     def minibatch_features(self, env: Environment, params: Any, batch: Sample) -> jax.Array:
-        """What is remembered after every step of the chunks, each from the memory before its first."""
-        seen: Remembered = batch.observation
-        inputs = self._inputs(env, params, seen.observation)
+        """The memory after every step of the chunks; each chunk starts from the memory before its first step."""
+        sequence: RecurrentInput = batch.observation
+        inputs = self._inputs(env, params, sequence.observation)
 
         def step(memory: jax.Array, x: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
             inputs, ended = x
             memory = self._remember(params, memory, inputs)
-            return _unless(ended, memory), memory
+            return _clear_ended(ended, memory), memory
 
-        return jax.lax.scan(step, seen.memory[0], (inputs, seen.ended))[1]
+        return jax.lax.scan(step, sequence.memory[0], (inputs, sequence.ended))[1]
 
-    def encode(self, env: Environment, params: Any, observation: Remembered) -> jax.Array:
-        """What is remembered after an observation, which is all that the networks take."""
+    def encode(self, env: Environment, params: Any, observation: RecurrentInput) -> jax.Array:
+        """The memory after an observation, which is the only input of the networks."""
         return self._remember(params, observation.memory, self._inputs(env, params, observation.observation))
 
     def init_encoder(self, env: Environment, key: jax.Array, observation: Any) -> tuple[dict[str, Any], jax.Array]:
@@ -131,7 +131,7 @@ class RecurrentPPO(PPO):
         return Recurrent(self.memory, self.compute)
 
     def _inputs(self, env: Environment, params: Any, observation: Any) -> Any:
-        """What of a step does not depend on the memory, for many steps at once."""
+        """The part of the GRU update that does not depend on the memory, for many steps at once."""
         features = self._features(env, params, observation)
         return self._recurrent().apply(params["memory"], features, method=Recurrent.inputs)
 
@@ -139,6 +139,6 @@ class RecurrentPPO(PPO):
         return self._recurrent().apply(params["memory"], memory, inputs, method=Recurrent.step)
 
 
-def _unless(ended: jax.Array, memory: jax.Array) -> jax.Array:
-    """Nothing where an episode ended."""
+def _clear_ended(ended: jax.Array, memory: jax.Array) -> jax.Array:
+    """Zero the memory where an episode ended."""
     return jnp.where(ended[:, None], 0.0, memory)

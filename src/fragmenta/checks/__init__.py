@@ -1,1 +1,1 @@
-"""Whether an environment is sound, and whether a loop computes the same under every policy."""
+"""Checks that an environment is sound, and that a loop computes the same under every distribution policy."""

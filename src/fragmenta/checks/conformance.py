@@ -1,4 +1,4 @@
-"""Whether an environment is sound: what it shows, whether its seed decides everything, how fast it steps."""
+"""Check an environment: observations match their space, the seed determines everything, how fast it steps."""
 
 import dataclasses
 import time
@@ -11,7 +11,7 @@ import numpy as np
 
 from fragmenta.algorithms import MAPPO, PPO
 from fragmenta.coordinator.plan import project
-from fragmenta.envs import Box, Discrete, Environment, HostEnvironment, MultiDiscrete, Transition, World
+from fragmenta.envs import Box, Discrete, Environment, MultiDiscrete, Transition, World
 from fragmenta.errors import ConfigError
 from fragmenta.policies import POLICIES, Cluster
 from fragmenta.rl import keys_by_index
@@ -20,12 +20,12 @@ from fragmenta_core.spaces import leaves
 from fragmenta_host.pool import Pool
 
 STEPS = 200
-"""How many steps the checks take in each environment."""
+"""Steps that the checks take in each environment."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at. `problem` is empty if all is well; `detail` says what was seen."""
+    """The result of one check. `problem` is empty if the check passed; `detail` describes what was observed."""
 
     check: str
     detail: str
@@ -33,49 +33,49 @@ class Finding:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Played:
-    """What a number of environments went through, time first."""
+class _Rollout:
+    """The trajectories of several environments, with time as the leading dimension."""
 
     first: World
     trajectory: Transition
 
 
 def findings(env: Environment, num_envs: int) -> Iterator[Finding]:
-    """Look at an environment from all sides; the environment's own faults are raised as they are."""
-    if isinstance(env, HostEnvironment):
-        complaints = env.pool.complaints()
-        yield Finding("its package's checker", "no complaint" if not complaints else "", "; ".join(complaints))
-    played = _play(env, num_envs, seed=0)
-    yield _in_space(env, played)
-    yield _episodes(played)
-    again = _play(env, num_envs, seed=0)
+    """Run all checks on an environment; exceptions raised by the environment itself propagate."""
+    if env.host_pool:
+        complaints = env.host_pool.complaints()
+        yield Finding("its package's checker", "no complaints" if not complaints else "", "; ".join(complaints))
+    rollout = _play(env, num_envs, seed=0)
+    yield _in_space(env, rollout)
+    yield _episodes(rollout)
+    repeated = _play(env, num_envs, seed=0)
     hint = "draw every random number from the generator that reset(seed=...) seeds"
-    yield _equal("determinism", "the same seed and actions give the same steps", played, again, hint)
-    half = _play(env, num_envs, seed=0, parts=2)
+    yield _equal("determinism", "the same seed and actions give the same steps", rollout, repeated, hint)
+    halved = _play(env, num_envs, seed=0, parts=2)
     yield _equal(
-        "independence", "environments do not influence each other", played, half, "keep no state in the module"
+        "independence", "environments do not influence each other", rollout, halved, "keep no state at module level"
     )
     other = _play(env, num_envs, seed=1)
-    differs = any(_differs(a, b) for a, b in zip(_leaves(played), _leaves(other), strict=True))
-    yield Finding("seeds", "another seed gives other steps" if differs else "another seed changes nothing")
+    differs = any(_differs(a, b) for a, b in zip(_leaves(rollout), _leaves(other), strict=True))
+    yield Finding("seeds", "a different seed gives different steps" if differs else "a different seed changes nothing")
 
 
-def _play(env: Environment, num_envs: int, seed: int, parts: int = 1) -> _Played:
-    """The same random actions every time, in environments with that seed."""
+def _play(env: Environment, num_envs: int, seed: int, parts: int = 1) -> _Rollout:
+    """Play the same random actions every time, in environments with the given seed."""
     keys = keys_by_index(jax.random.key(seed), num_envs)
     actions = _random_actions(env, num_envs)
-    played, size = [], num_envs // parts
+    trajectories, size = [], num_envs // parts
     with env.opened(parts):
         first = env.reset(keys)
         step = jax.jit(lambda world, action: env.step(world, action))
-        for low in range(0, num_envs, size):  # one part after the other, so that none is stepped between two others
+        for low in range(0, num_envs, size):  # one part after the other, not interleaved
             world = jax.tree.map(lambda x, low=low: x[low : low + size], first)
             rows = []
             for action in actions:
                 world, transition = step(world, action[low : low + size])
                 rows.append(transition)
-            played.append(jax.tree.map(lambda *x: np.stack(x), *rows))
-    return _Played(first, jax.tree.map(lambda *x: np.concatenate(x, axis=1), *played))
+            trajectories.append(jax.tree.map(lambda *x: np.stack(x), *rows))
+    return _Rollout(first, jax.tree.map(lambda *x: np.concatenate(x, axis=1), *trajectories))
 
 
 def _random_actions(env: Environment, num_envs: int) -> Any:
@@ -91,52 +91,52 @@ def _random_actions(env: Environment, num_envs: int) -> Any:
     return jnp.asarray(rng.uniform(low, high, (*shape, *space.shape)), jnp.float32)
 
 
-def _in_space(env: Environment, played: _Played) -> Finding:
-    shown = jax.tree.leaves(played.trajectory.observation)
+def _in_space(env: Environment, rollout: _Rollout) -> Finding:
+    observations = jax.tree.leaves(rollout.trajectory.observation)
     expected = leaves(env.observation_space)
-    wrong = []
+    problems = []
     team = () if env.team_size is None else (env.team_size,)
-    for array, (name, shape, dtype) in zip(shown, expected, strict=True):
+    for array, (name, shape, dtype) in zip(observations, expected, strict=True):
         if array.shape[2:] != (*team, *shape) or array.dtype != dtype:
-            found = f"{array.dtype}{list(array.shape[2:])}"
-            wrong.append(f"{name or 'observation'} is {found}, its space says {dtype}{list(shape)}")
+            actual = f"{array.dtype}{list(array.shape[2:])}"
+            problems.append(f"{name or 'observation'} is {actual}, but its space says {dtype}{list(shape)}")
         if np.issubdtype(array.dtype, np.floating) and np.isnan(array).any():
-            wrong.append(f"{name or 'observation'} has NaN")
+            problems.append(f"{name or 'observation'} contains NaN")
     space = env.observation_space
-    if isinstance(space, Box) and not wrong:
-        outside = float(np.mean((shown[0] < space.low - 1e-4) | (shown[0] > space.high + 1e-4)))
+    if isinstance(space, Box) and not problems:
+        outside = float(np.mean((observations[0] < space.low - 1e-4) | (observations[0] > space.high + 1e-4)))
         if outside:
-            wrong.append(f"{outside:.1%} of the numbers shown are outside [{space.low:g}, {space.high:g}]")
-    return Finding("observations", f"as the space says, {STEPS} steps", "; ".join(wrong))
+            problems.append(f"{outside:.1%} of the values are outside [{space.low:g}, {space.high:g}]")
+    return Finding("observations", f"match the space in {STEPS} steps", "; ".join(problems))
 
 
-def _episodes(played: _Played) -> Finding:
-    terminated, truncated = played.trajectory.terminated.sum(), played.trajectory.truncated.sum()
-    steps = played.trajectory.terminated.size
+def _episodes(rollout: _Rollout) -> Finding:
+    terminated, truncated = rollout.trajectory.terminated.sum(), rollout.trajectory.truncated.sum()
+    steps = rollout.trajectory.terminated.size
     return Finding("episodes", f"{terminated:,} terminated and {truncated:,} cut off in {steps:,} steps")
 
 
-def _leaves(played: _Played) -> list[Any]:
-    skipped = played.trajectory._replace(action=())
-    return [*jax.tree.leaves(played.first.observation), *jax.tree.leaves(skipped)]
+def _leaves(rollout: _Rollout) -> list[Any]:
+    trajectory = rollout.trajectory._replace(action=())
+    return [*jax.tree.leaves(rollout.first.observation), *jax.tree.leaves(trajectory)]
 
 
 def _differs(a: Any, b: Any) -> bool:
     return not np.array_equal(np.asarray(a), np.asarray(b), equal_nan=np.issubdtype(np.asarray(a).dtype, np.floating))
 
 
-def _equal(check: str, detail: str, one: _Played, other: _Played, hint: str) -> Finding:
+def _equal(check: str, detail: str, one: _Rollout, other: _Rollout, hint: str) -> Finding:
     for a, b in zip(_leaves(one), _leaves(other), strict=True):
         if _differs(a, b):
-            first = len(a) != STEPS  # the observations of the reset have one row per environment, the others per step
+            first = len(a) != STEPS  # observations from reset have one row per environment, the others one per step
             step = 0 if first else int(np.argwhere(np.asarray(a != b).reshape(len(a), -1).any(axis=1))[0][0])
-            return Finding(check, "", f"not so from step {step} on: {hint}")
+            return Finding(check, "", f"violated from step {step} on: {hint}")
     return Finding(check, detail)
 
 
 def rates(env: Environment, num_envs: int, seconds: float = 1.0) -> Iterator[tuple[str, float]]:
-    """Steps per second with random actions: each way of stepping them on the host, or one compiled program."""
-    if not isinstance(env, HostEnvironment):
+    """Steps per second with random actions: for each mode of stepping on the host, or as one compiled program."""
+    if not env.host_pool:
         world, actions = env.reset(keys_by_index(jax.random.key(0), num_envs)), _random_actions(env, num_envs)
         play = jax.jit(lambda world: jax.lax.scan(lambda w, a: (env.step(w, a)[0], None), world, actions)[0])
         world = jax.block_until_ready(play(world))
@@ -146,10 +146,10 @@ def rates(env: Environment, num_envs: int, seconds: float = 1.0) -> Iterator[tup
         yield "one compiled program", done * STEPS * num_envs / (time.perf_counter() - started)
         return
     actions = np.asarray(_random_actions(env, num_envs))
-    modes = ("vector",) if env.pool.spec.is_vector else ("serial", "threads", "processes")
+    modes = ("vector",) if env.host_pool.spec.is_vector else ("serial", "threads", "processes")
     for mode in modes:
-        options = dataclasses.replace(env.pool.options, mode="auto" if mode == "vector" else mode)
-        pool = Pool(env.pool.spec, options)
+        options = dataclasses.replace(env.host_pool.options, mode="auto" if mode == "vector" else mode)
+        pool = Pool(env.host_pool.spec, options)
         try:
             pool.reset(np.arange(num_envs))
             started, done = time.perf_counter(), 0
@@ -162,7 +162,7 @@ def rates(env: Environment, num_envs: int, seconds: float = 1.0) -> Iterator[tup
 
 
 def hosts(env: Environment, num_envs: int) -> Iterator[tuple[str, str]]:
-    """Every policy with why it cannot host the environment; an empty reason if it can."""
+    """Every distribution policy with the reason why it cannot host the environment; empty if it can."""
     algorithm = PPO(num_envs=num_envs) if env.team_size is None else MAPPO(num_envs=num_envs)
     cluster = Cluster(("device:0", "device:1", "device:2"), 2)
     try:

@@ -1,4 +1,4 @@
-"""How far two snapshots of the same loop are apart: exactly for whole numbers and keys, by rounding for fractions."""
+"""Compare two snapshots of the same loop: exactly for integers and keys, up to rounding for floats."""
 
 import dataclasses
 import re
@@ -9,17 +9,17 @@ import jax.numpy as jnp
 import numpy as np
 
 RELATIVE = 1e-5
-"""How far an entry may be off, relative to the largest one of its leaf: sums are added up in another order."""
+"""Tolerance for an entry, relative to the largest one of its leaf: sums are evaluated in a different order."""
 ROUNDINGS = 4
-"""The same for types that are too coarse for that, as bfloat16 is: in steps from one number to the next."""
+"""The same for types too coarse for that, such as bfloat16: in units of machine epsilon."""
 STATE_FLOOR, METRIC_FLOOR = 1e-2, 1.0
-"""What a leaf's largest entry counts as at least. A parameter near zero is a sum of steps of about a hundredth that
-cancel, and a metric a small difference of terms of about one; both round as their terms do."""
+"""Lower bounds for a leaf's largest entry. A parameter near zero is a sum of updates of about 0.01 that cancel, and a
+metric a small difference of terms of about 1; both have the rounding error of their terms."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Snapshot:
-    """The state after an iteration and the metrics of that iteration, by the names of their leaves."""
+    """The state after an iteration and the metrics of that iteration, by leaf name."""
 
     state: Mapping[str, np.ndarray]
     metrics: Mapping[str, np.ndarray]
@@ -27,7 +27,7 @@ class Snapshot:
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """The first leaf in which two snapshots differ, and there the entry that differs most."""
+    """The first leaf in which two snapshots differ, and its entry that differs most."""
 
     leaf: str
     """As in `learner.params.kernel_0`; for a metric, as in `metric loss`."""
@@ -35,7 +35,7 @@ class Difference:
     """After how many iterations; 0 is the state that training begins with."""
     index: tuple[int, ...]
     expected: Any
-    """What the plain program has there: a number, or type and shape where those are not the same."""
+    """The value in the plain program, or the type and shape if those differ."""
     found: Any
 
     def __str__(self) -> str:
@@ -50,13 +50,13 @@ class Gap:
 
     bitwise: bool
     largest: float
-    """Relative to the largest entry of the leaf; infinite where something must be the same and is not."""
+    """Relative to the largest entry of the leaf; infinite if values differ that must be identical."""
     difference: Difference | None
     """None if no leaf differs by more than rounding."""
 
 
 def gap(expected: Snapshot, found: Snapshot, iteration: int, relative: float) -> Gap:
-    """Compare every leaf of the state and every metric; fractions may be off by so much, as `rounding` says."""
+    """Compare every leaf of the state and every metric; floats may differ by `relative`, as from `rounding`."""
     bitwise, largest, first = True, 0.0, None
     for leaf, a, b, floor in _pairs(expected, found):
         if a.shape != b.shape or a.dtype != b.dtype:
@@ -67,13 +67,13 @@ def gap(expected: Snapshot, found: Snapshot, iteration: int, relative: float) ->
             values = (a[index].item(), b[index].item()) if a.size else (None, None)
         bitwise &= distance == 0
         largest = max(largest, distance)
-        if first is None and distance > (relative if _is_fraction(a) else 0.0):
+        if first is None and distance > (relative if _is_float(a) else 0.0):
             first = Difference(leaf, iteration, index, *values)
     return Gap(bitwise, largest, first)
 
 
 def rounding(program: str) -> float:
-    """How far fractions may be off in a lowered program: RELATIVE, or more if it computes in coarser types."""
+    """Tolerance for floats in a lowered program: RELATIVE, or more if it computes in coarser types."""
     coarse = {"bf16": jnp.bfloat16, "f16": jnp.float16}
     used = {coarse[name] for name in re.findall(r"[x<](bf16|f16)>", program)}
     return max([RELATIVE, *(ROUNDINGS * float(jnp.finfo(dtype).eps) for dtype in used)])
@@ -87,24 +87,24 @@ def _pairs(expected: Snapshot, found: Snapshot) -> Iterator[tuple[str, np.ndarra
 
 
 def _distance(a: np.ndarray, b: np.ndarray, floor: float) -> tuple[float, tuple[int, ...]]:
-    """The largest distance of two entries, and where it is."""
+    """The largest distance between two entries, and its index."""
     if not a.size:
         return 0.0, ()
-    if not _is_fraction(a):
-        apart = np.where(a == b, 0.0, np.inf)
+    if not _is_float(a):
+        distances = np.where(a == b, 0.0, np.inf)
     else:
         wide = np.complex128 if jnp.issubdtype(a.dtype, np.complexfloating) else np.float64
         a, b = a.astype(wide), b.astype(wide)
         sizes = np.abs(a[np.isfinite(a)])
-        with np.errstate(invalid="ignore"):  # infinity less infinity, which are equal
-            apart = np.abs(a - b) / max(sizes.max(initial=0.0), floor)
-        apart = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, apart)
-        apart = np.where(np.isnan(apart), np.inf, apart)
-    index = np.unravel_index(np.argmax(apart), apart.shape)
-    return float(apart[index]), tuple(int(i) for i in index)
+        with np.errstate(invalid="ignore"):  # inf - inf, which counts as equal
+            distances = np.abs(a - b) / max(sizes.max(initial=0.0), floor)
+        distances = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, distances)
+        distances = np.where(np.isnan(distances), np.inf, distances)
+    index = np.unravel_index(np.argmax(distances), distances.shape)
+    return float(distances[index]), tuple(int(i) for i in index)
 
 
-def _is_fraction(leaf: np.ndarray) -> bool:
+def _is_float(leaf: np.ndarray) -> bool:
     return jnp.issubdtype(leaf.dtype, np.inexact)
 
 

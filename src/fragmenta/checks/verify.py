@@ -1,4 +1,4 @@
-"""Whether a loop computes under policies what it computes as one program: run both, and compare all that comes out."""
+"""Verify that a loop computes the same under distribution policies as in one program: run both and compare."""
 
 import contextlib
 import dataclasses
@@ -10,9 +10,9 @@ import jax
 from fragmenta.algorithms import Algorithm
 from fragmenta.checks.differences import Difference, Snapshot, gap, rounding
 from fragmenta.coordinator.plan import project
-from fragmenta.engines import ENGINES, EngineOptions, Setup
-from fragmenta.engines.hardware import engine_cluster, ensure_cpu_devices, keep_compiled_programs
-from fragmenta.envs import Environment, EnvOptions, HostEnvironment, make
+from fragmenta.engines import ENGINES, EngineOptions, Setup, engine_named
+from fragmenta.engines.hardware import ensure_cpu_devices, keep_compiled_programs
+from fragmenta.envs import Environment, EnvOptions, make
 from fragmenta.errors import ConfigError
 from fragmenta.graph import Graph, Plan
 from fragmenta.policies import POLICIES, Cluster, Policy, resolve
@@ -21,22 +21,22 @@ from fragmenta.tracing.trace import trace
 from fragmenta.training.planning import check_run
 
 REPLICAS = (2, 4)
-"""With how many replicas policies are verified if nobody says."""
+"""Default numbers of replicas to verify policies with."""
 GREW = 10.0
-"""By what factor rounding must grow from the first iteration on to be worth a word."""
-ASYNCHRONOUS = "its fragments do not wait for each other, so the result depends on who is faster: nothing to compare"
+"""Report growing rounding errors if they grow by more than this factor."""
+ASYNCHRONOUS = "its fragments do not wait for each other, so the result depends on timing: nothing to compare"
 
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """One policy with one number of replicas, against the plain program."""
+    """One distribution policy with one number of replicas, compared with the plain program."""
 
     policy: str
     replicas: int
     refused: str = ""
-    """Why the policy cannot be compared; nothing ran then."""
+    """Why the policy cannot be compared; nothing was run in that case."""
     bitwise: bool = False
-    """Whether every bit is the same."""
+    """Whether every bit is equal."""
     largest: tuple[float, ...] = ()
     """The largest difference before the first iteration and after each, relative to the largest entry of its leaf."""
     difference: Difference | None = None
@@ -49,10 +49,10 @@ class Comparison:
             return "equal bitwise"
         if self.difference is None:
             return f"equal within {max(self.largest):.1e}{self._growth('')}"
-        return f"differs in {self.difference}{self._growth(', so it may be rounding that training magnifies')}"
+        return f"differs in {self.difference}{self._growth(', so it may be rounding amplified by training')}"
 
     def _growth(self, conclusion: str) -> str:
-        first = next((i for i, apart in enumerate(self.largest) if apart > 0), 0)
+        first = next((i for i, distance in enumerate(self.largest) if distance > 0), 0)
         if not max(self.largest) > GREW * self.largest[first]:
             return ""
         return f" (it was {self.largest[first]:.1e} after iteration {first}{conclusion})"
@@ -60,27 +60,27 @@ class Comparison:
 
 @dataclasses.dataclass(frozen=True)
 class Verification:
-    """What became of all policies that were to be verified."""
+    """The comparisons of all distribution policies that were verified."""
 
     comparisons: tuple[Comparison, ...]
 
     @property
     def equal(self) -> bool:
-        """Whether every policy that could be compared gives what the plain program gives."""
+        """Whether every policy that could be compared gives the result of the plain program."""
         return self.first_difference is None
 
     @property
     def largest_difference(self) -> float:
-        """Relative to the largest entry of its leaf; infinite if something is not the same that must be."""
-        return max((max(one.largest) for one in self.comparisons if one.largest), default=0.0)
+        """Relative to the largest entry of its leaf; infinite if values differ that must be identical."""
+        return max((max(comparison.largest) for comparison in self.comparisons if comparison.largest), default=0.0)
 
     @property
     def first_difference(self) -> Difference | None:
-        """The leaf, and in it the entry, in which the first policy that differs does."""
-        return next((one.difference for one in self.comparisons if one.difference), None)
+        """The difference (leaf and entry) of the first policy that differs."""
+        return next((comparison.difference for comparison in self.comparisons if comparison.difference), None)
 
     def __str__(self) -> str:
-        return "\n".join(f"{one.policy} x{one.replicas}: {one}" for one in self.comparisons)
+        return "\n".join(f"{comparison.policy} x{comparison.replicas}: {comparison}" for comparison in self.comparisons)
 
 
 def verify(
@@ -93,15 +93,15 @@ def verify(
     seed: int = 0,
     env_options: EnvOptions | None = None,
 ) -> Verification:
-    """Run a few iterations as `jax.jit(iterate)` and under policies, and compare all of the state and every metric.
+    """Run a few iterations as `jax.jit(iterate)` and under policies, and compare the whole state and every metric.
 
-    Without `policy`, all synchronous ones that can place the algorithm are verified; without `replicas`, each with two
-    and with four. Whole numbers, booleans and keys must be the same, fractions within 1e-5.
+    `policy` defaults to all synchronous policies that can place the algorithm, `replicas` to two and four. Integers,
+    booleans and keys must be identical, floats equal within 1e-5.
     """
     policies = None if policy is None else [policy] if isinstance(policy, str) or callable(policy) else list(policy)
     counts = None if replicas is None else [replicas] if isinstance(replicas, int) else list(replicas)
-    found = comparisons(algorithm, env, policies, counts, engine, iterations, seed, env_options)
-    return Verification(tuple(found))
+    results = comparisons(algorithm, env, policies, counts, engine, iterations, seed, env_options)
+    return Verification(tuple(results))
 
 
 def comparisons(
@@ -114,14 +114,14 @@ def comparisons(
     seed: int,
     env_options: EnvOptions | None = None,
 ) -> Iterator[Comparison]:
-    """As `verify`, one after the other. A policy that was asked for by name and cannot be compared is a ConfigError."""
+    """Like `verify`, as an iterator. ConfigError if a policy that was requested by name cannot be compared."""
     if iterations < 1:
         raise ConfigError(f"iterations is {iterations}: it must be at least 1")
-    if wrong := [count for count in replicas or () if count < 1]:
-        raise ConfigError(f"replicas is {wrong[0]}: it must be at least 1")
+    if invalid := [count for count in replicas or () if count < 1]:
+        raise ConfigError(f"replicas is {invalid[0]}: it must be at least 1")
     counts = replicas or [count for count in REPLICAS if algorithm.num_envs % count == 0] or [1]
-    if engine == "local":
-        ensure_cpu_devices(devices_for(counts))  # before anything makes an array, which fixes their number
+    if not engine_named(engine).apart:
+        ensure_cpu_devices(devices_for(counts))  # before the first array, which fixes their number
     environment = make(env, env_options)
     check_run(algorithm, environment, engine)
     keep_compiled_programs()
@@ -129,27 +129,27 @@ def comparisons(
     expected = _plain(algorithm, environment, graph, iterations, seed)
     compared = False
     for policy in policies or POLICIES:
-        reasons: set[str] = set()  # most do not depend on the number of replicas
+        reasons: set[str] = set()  # most reasons do not depend on the number of replicas
         for count in counts:
             try:
-                found = _compare(algorithm, environment, graph, policy, count, engine, seed, expected)
+                comparison = _compare(algorithm, environment, graph, policy, count, engine, seed, expected)
             except ConfigError as error:
                 if policies:
                     raise
-                found = Comparison(str(policy), count, refused=str(error))
+                comparison = Comparison(str(policy), count, refused=str(error))
             except Exception as error:
-                error.add_note(f"raised while policy '{policy}' was verified with {count} replicas")
+                error.add_note(f"raised while verifying policy '{policy}' with {count} replicas")
                 raise
-            if found.refused not in reasons:
-                yield found
-            reasons |= {found.refused} - {""}
-            compared |= not found.refused
+            if comparison.refused not in reasons:
+                yield comparison
+            reasons |= {comparison.refused} - {""}
+            compared |= not comparison.refused
     if not compared:
-        raise ConfigError("no policy can place this algorithm with so many replicas: nothing was verified")
+        raise ConfigError("no policy can place this algorithm with these numbers of replicas: nothing was verified")
 
 
 def devices_for(replicas: Sequence[int]) -> int:
-    """How many devices let each replica, and a fragment apart from them, have one of its own."""
+    """Number of devices that gives each replica, and one more fragment, its own device."""
     return max(replicas, default=max(REPLICAS)) + 1
 
 
@@ -169,25 +169,24 @@ def _compare(
     setup = Setup(plan, algorithm, env, policy, cluster, merge=False, seed=seed)
     bitwise, largest, difference = True, [], None
     with contextlib.closing(_under(plan, setup, engine, len(expected.snapshots) - 1)) as snapshots:
-        for iteration, found in enumerate(snapshots):
-            apart = gap(expected.snapshots[iteration], found, iteration, expected.rounding)
-            bitwise, difference = bitwise and apart.bitwise, apart.difference
-            largest.append(apart.largest)
+        for iteration, snapshot in enumerate(snapshots):
+            snapshot_gap = gap(expected.snapshots[iteration], snapshot, iteration, expected.rounding)
+            bitwise, difference = bitwise and snapshot_gap.bitwise, snapshot_gap.difference
+            largest.append(snapshot_gap.largest)
             if difference:
                 break
     return Comparison(plan.policy, replicas, "", bitwise, tuple(largest), difference)
 
 
 def _cluster(engine: str, replicas: int) -> Cluster:
-    on_processors = engine != "local" and jax.default_backend() == "cpu"
-    return engine_cluster(
-        engine, EngineOptions(), replicas, processes=devices_for([replicas]) if on_processors else None
-    )
+    kind = ENGINES[engine]
+    on_cpu = kind.apart and jax.default_backend() == "cpu"
+    return kind.cluster(EngineOptions(), replicas, processes=devices_for([replicas]) if on_cpu else None)
 
 
 def _check_synchronous(graph: Graph, policy: str | Policy, cluster: Cluster) -> None:
-    seen = dataclasses.replace(cluster, agents=graph.sizes["agents"], host=graph.host_stages)
-    fragments = resolve(policy)(graph.top_stages, seen)
+    visible = dataclasses.replace(cluster, agents=graph.sizes["agents"], host=graph.host_stages)
+    fragments = resolve(policy)(graph.top_stages, visible)
     if not all(delivery.waits for fragment in fragments for delivery in getattr(fragment, "delivery", ())):
         name = policy if isinstance(policy, str) else getattr(policy, "__name__", "policy")
         raise ConfigError(f"policy '{name}' cannot be verified: {ASYNCHRONOUS}")
@@ -195,7 +194,7 @@ def _check_synchronous(graph: Graph, policy: str | Policy, cluster: Cluster) -> 
 
 @dataclasses.dataclass(frozen=True)
 class _Plain:
-    """What the unsplit program computes, before the first iteration and after each, and how coarsely it does."""
+    """The snapshots of the plain program before the first iteration and after each, and its rounding tolerance."""
 
     snapshots: list[Snapshot]
     rounding: float
@@ -214,19 +213,19 @@ def _plain(algorithm: Algorithm, env: Environment, graph: Graph, iterations: int
                 state, metrics = iterate(state)
                 yield _snapshot(graph, state, jax.tree.leaves(metrics))
 
-    found = list(run())
-    if isinstance(env, HostEnvironment):
-        again = [gap(one, other, 0, 0.0) for one, other in zip(found, run(), strict=True)]
-        if not all(apart.bitwise for apart in again):
+    snapshots = list(run())
+    if not env.is_replayable:
+        gaps = [gap(one, other, 0, 0.0) for one, other in zip(snapshots, run(), strict=True)]
+        if not all(repeat_gap.bitwise for repeat_gap in gaps):
             raise ConfigError(
-                f"'{env.title}' does not repeat itself with the same seeds, so nothing that uses it can be compared: "
-                f"'fragmenta check-env {env.title}' says more"
+                f"'{env.title}' is not deterministic for the same seeds, so nothing that uses it can be compared: "
+                f"run 'fragmenta check-env {env.title}' for details"
             )
-    return _Plain(found, rounding(lowered.as_text()))
+    return _Plain(snapshots, rounding(lowered.as_text()))
 
 
 def _snapshot(graph: Graph, state: Any, metrics: Sequence[Any] = ()) -> Snapshot:
-    """Copies on the host, by the names that the graph has for them; of the state at the beginning, without metrics."""
+    """Copies on the host, by the names in the graph; without metrics for the initial state."""
     names = graph.metric_names if metrics else ()
     return Snapshot(
         dict(zip(graph.state_names, to_arrays(jax.tree.leaves(state)).values(), strict=True)),
@@ -235,7 +234,7 @@ def _snapshot(graph: Graph, state: Any, metrics: Sequence[Any] = ()) -> Snapshot
 
 
 def _under(plan: Plan, setup: Setup, engine_name: str, iterations: int) -> Generator[Snapshot]:
-    """The same as the fragments of a plan compute it."""
+    """The snapshots of the fragments of a plan."""
     engine = ENGINES[engine_name](setup)
     with engine.env.opened(plan.lanes), engine:
         state = jax.jit(lambda key: setup.algorithm.init(engine.env, key))(jax.random.key(setup.seed))

@@ -1,4 +1,4 @@
-"""Read the arguments that `train` and `graph` share: an algorithm, an environment, and the flags of both."""
+"""Parse command-line arguments: an algorithm, an environment, and the flags of the command and the algorithm."""
 
 import contextlib
 import dataclasses
@@ -12,10 +12,10 @@ import tyro
 
 from fragmenta.algorithms import ALGORITHMS, Algorithm
 from fragmenta.algorithms.named import algorithm_class
-from fragmenta.engines import ENGINES, EngineOptions
-from fragmenta.engines.hardware import engine_cluster, use_cpu_devices
+from fragmenta.engines import EngineOptions, engine_named
+from fragmenta.engines.hardware import use_cpu_devices
 from fragmenta.envs import ENVIRONMENTS
-from fragmenta.errors import ConfigError, unknown
+from fragmenta.errors import ConfigError
 from fragmenta.policies import Cluster
 
 Options = TypeVar("Options")
@@ -23,29 +23,28 @@ Options = TypeVar("Options")
 
 @dataclasses.dataclass(frozen=True)
 class ClusterOptions:
-    """How often and on what a policy's fragments run."""
+    """The replicas and devices of a distribution policy."""
 
     replicas: int | None = None
-    """How often the policy's replicated fragment runs; environments (or agents) are divided among the replicas.
-    By default once, or twice for environments on the host that take their time."""
+    """Replicas of the policy's replicated fragment; environments (or agents) are divided among them. Default: one, or
+    two for slow environments on the host."""
     cpu_devices: int | None = None
-    """As how many devices the processor counts; a replica that talks to others needs one of its own. With processes
-    or Ray, how many processes fragments are spread over; by default one for each core."""
+    """Number of CPU devices; a replica that communicates with others needs its own. With processes or Ray, the number
+    of processes to spread fragments over (default: one per core)."""
     lag: int = 0
     """1: collect the next iteration while the learner works on this one, with parameters one iteration old."""
     max_lag: int | None = None
-    """Under an asynchronous policy: drop what was made with parameters more than so many versions old."""
+    """Under an asynchronous policy: drop data collected with parameters more than this many versions old."""
 
     def cluster(self, engine: str = "local", options: EngineOptions | None = None) -> Cluster:
-        """The devices of this machine, or of an engine's processes, used this way."""
-        if engine not in ENGINES:
-            raise unknown("engine", engine, ENGINES)
-        if self.cpu_devices is not None and engine == "local":
+        """The devices of this machine, or of an engine's processes, with these options."""
+        kind = engine_named(engine)
+        if self.cpu_devices is not None and not kind.apart:
             use_cpu_devices(self.cpu_devices)
         if self.replicas is not None and self.replicas < 1:
             raise ConfigError(f"replicas is {self.replicas}: it must be at least 1")
-        how = self.replicas or 0, self.lag, self.max_lag, self.cpu_devices
-        return engine_cluster(engine, options or EngineOptions(), *how)
+        settings = self.replicas or 0, self.lag, self.max_lag, self.cpu_devices
+        return kind.cluster(options or EngineOptions(), *settings)
 
 
 def read(command: str, options: type[Options], arguments: list[str]) -> tuple[Algorithm, str, Options]:
@@ -61,25 +60,25 @@ def read(command: str, options: type[Options], arguments: list[str]) -> tuple[Al
         )
     name = positional[0]
     if ":" in name and (devices := numbers_of("--cpu-devices", arguments)):
-        use_cpu_devices(devices[0])  # before the user's module is imported: it may make arrays, which fixes the number
+        use_cpu_devices(devices[0])  # before importing the user's module: it may create arrays, which fixes the number
     algorithm = algorithm_class(name)
-    if taken := sorted(_field_names(options) & _field_names(algorithm)):
-        same = f"'{name}' has a field '{taken[0]}', and 'fragmenta {command}' has a flag of that name"
-        raise ConfigError(f"{same}: give the field another name")
+    if clashes := sorted(_field_names(options) & _field_names(algorithm)):
+        problem = f"'{name}' has a field '{clashes[0]}', and 'fragmenta {command}' has a flag of that name"
+        raise ConfigError(f"{problem}: rename the field")
     program = f"fragmenta {command} {' '.join(positional)}"
     flags = _parse({"options": options, "algorithm": algorithm}, arguments[len(positional) :], program)
     return flags.algorithm, positional[-1], flags.options
 
 
 def numbers_of(flag: str, arguments: list[str]) -> list[int]:
-    """The numbers given with a flag, for what must be known before a user's module is imported."""
+    """The numbers given with a flag, for flags that are needed before a user's module is imported."""
     words = " ".join(arguments).replace("=", " ").split()
     after = words[words.index(flag) + 1 :] if flag in words else []
     return [int(word) for word in itertools.takewhile(str.isdigit, after)]
 
 
 def read_options(command: str, noun: str, options: type[Options], arguments: list[str]) -> tuple[str, Options]:
-    """A name and options from `NAME [flags]`, for commands that need no algorithm."""
+    """A name and options from `NAME [flags]`, for commands without an algorithm."""
     if not arguments or arguments[0].startswith("-"):
         usage = f"usage: fragmenta {command} {noun} [flags]"
         if {"-h", "--help"} & set(arguments):
@@ -91,18 +90,18 @@ def read_options(command: str, noun: str, options: type[Options], arguments: lis
 
 
 def read_flags(command: str, options: type[Options], arguments: list[str]) -> Options:
-    """Options alone, some of which may be positional."""
+    """Only options, some of which may be positional."""
     return _parse({"options": options}, arguments, f"fragmenta {command}").options
 
 
 def _parse(groups: dict[str, type], arguments: list[str], program: str) -> Any:
-    """Parse with tyro the fields of these classes as flags; whatever it prints about a mistake becomes one line."""
+    """Parse the fields of these classes as flags with tyro; its error output becomes a one-line ConfigError."""
     flags = dataclasses.make_dataclass(
         "Flags", [(name, tyro.conf.OmitArgPrefixes[group]) for name, group in groups.items()]
     )
-    noise = io.StringIO()
+    stderr = io.StringIO()
     try:
-        with contextlib.redirect_stderr(noise):
+        with contextlib.redirect_stderr(stderr):
             return tyro.cli(flags, args=arguments, prog=program, config=(tyro.conf.FlagCreatePairsOff,))
     except SystemExit as stop:
         if not stop.code:
@@ -111,10 +110,10 @@ def _parse(groups: dict[str, type], arguments: list[str], program: str) -> Any:
     for argument in arguments:
         name = argument.partition("=")[0]
         if name.startswith("--") and name not in known and name != "--help":
-            near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
-            hint = f"did you mean {near[0]}? " if near else ""
-            raise ConfigError(f"unknown flag '{name}': {hint}'{program} --help' lists all")
-    text = re.sub(r"\x1b\[[0-9;]*m|[╭╮╰╯│─]+", " ", noise.getvalue())
+            matches = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+            hint = f"did you mean {matches[0]}? " if matches else ""
+            raise ConfigError(f"unknown flag '{name}': {hint}'{program} --help' lists all flags")
+    text = re.sub(r"\x1b\[[0-9;]*m|[╭╮╰╯│─]+", " ", stderr.getvalue())
     text = re.sub(r"\s+", " ", text).strip().removeprefix("Parsing error").partition("For full helptext")[0]
     raise ConfigError(text.strip())
 
@@ -123,7 +122,7 @@ def _flag_names(group: type) -> set[str]:
     names: set[str] = set()
     for field in dataclasses.fields(group):
         name = field.name.replace("_", "-")
-        # As text where the module of a user's class postpones annotations.
+        # A string if the user's module postpones the evaluation of annotations.
         names |= {f"--{name}", f"--no-{name}"} if field.type in (bool, "bool") else {f"--{name}"}
     return names
 
@@ -135,7 +134,7 @@ def _field_names(group: type) -> set[str]:
 def _usage(command: str) -> str:
     return (
         f"usage: fragmenta {command} ALGORITHM ENVIRONMENT [flags]\n"
-        f"  algorithms:   {', '.join(ALGORITHMS)}, or module:Class for one of your own\n"
+        f"  algorithms:   {', '.join(ALGORITHMS)}, or module:Class for your own\n"
         f"  environments: {', '.join(ENVIRONMENTS)}\n"
         f"'fragmenta {command} ALGORITHM --help' lists the flags."
     )

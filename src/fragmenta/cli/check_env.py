@@ -1,4 +1,4 @@
-"""`fragmenta check-env`: is this environment sound, how fast is it, and where can it run."""
+"""`fragmenta check-env`: check whether an environment is sound, how fast it is, and which policies can host it."""
 
 import dataclasses
 
@@ -10,17 +10,17 @@ from fragmenta.errors import ConfigError
 
 @dataclasses.dataclass(frozen=True)
 class CheckOptions(EnvOptions):
-    """How to look at it."""
+    """How to check the environment."""
 
     num_envs: int = 8
-    """Environments to step side by side."""
+    """Environments to step in parallel."""
 
 
 def run(arguments: list[str]) -> int:
-    """Print what was found; exit code 1 if the environment is not sound or no policy can host it."""
+    """Print the findings; exit code 1 if the environment is not sound or no policy can host it."""
     name, options = read_options("check-env", "ENVIRONMENT", CheckOptions, arguments)
     if options.num_envs < 2 or options.num_envs % 2:
-        raise ConfigError(f"num_envs is {options.num_envs}: it must be an even number, because halves are compared")
+        raise ConfigError(f"num_envs is {options.num_envs}: it must be even, because halves are compared")
     env = make(name, options)
     count = options.num_envs
     print(f"{name}: {env.where(count, 1)}")
@@ -32,12 +32,12 @@ def run(arguments: list[str]) -> int:
         sound &= not finding.problem
         print(f"  {'PROBLEM' if finding.problem else 'ok     '}  {finding.check}: {finding.problem or finding.detail}")
     print(f"\n{count} environments, random actions:")
-    for how, rate in rates(env, count):
-        print(f"  {how.ljust(22)} {rate:>12,.0f} steps/s, {1e6 / rate:,.1f} us a step")
+    for mode, rate in rates(env, count):
+        print(f"  {mode.ljust(22)} {rate:>12,.0f} steps/s, {1e6 / rate:,.1f} us per step")
     print("\npolicies, with two replicas:")
-    able = False
+    hosted = False
     for policy, reason in hosts(env, count):
-        able |= not reason
+        hosted |= not reason
         print(f"  {policy.ljust(22)} {'yes' if not reason else 'no: ' + reason}")
     print(f"\n{name} is {'sound' if sound else 'NOT sound: see above'}")
-    return 0 if sound and able else 1
+    return 0 if sound and hosted else 1

@@ -1,4 +1,4 @@
-"""`fragmenta compare`: several runs side by side, as a table and a picture."""
+"""`fragmenta compare`: compare several runs in a table and a picture."""
 
 import dataclasses
 from pathlib import Path
@@ -20,14 +20,14 @@ KINDS = (".png", ".svg", ".pdf")
 
 @dataclasses.dataclass(frozen=True)
 class CompareOptions:
-    """Which runs, and where the picture goes."""
+    """The runs to compare, and where to write the picture."""
 
     runs: tyro.conf.Positional[tuple[Path, ...]] = ()
-    """Run directories. Those that differ in nothing but the seed count as one group."""
+    """Run directories. Runs that differ only in their seed form one group."""
     out: Path = Path("comparison.png")
-    """The picture: a .png, .svg or .pdf file."""
+    """The picture to write: a .png, .svg or .pdf file."""
     share: float = 0.9
-    """The table says when each group first got this share of the way to the best final return of all groups."""
+    """The table shows when each group first reached this share of the way to the best final return of all groups."""
 
 
 def run(arguments: list[str]) -> int:
@@ -35,9 +35,9 @@ def run(arguments: list[str]) -> int:
     options = read_flags("compare", CompareOptions, arguments)
     _validate(options)
     runs = [read_run_files(path) for path in options.runs]
-    for one in runs:
-        if not len(recent_returns(one).steps):
-            raise ConfigError(f"no episode ended in run '{one.path}': leave it out, or train it for longer")
+    for files in runs:
+        if not len(recent_returns(files).steps):
+            raise ConfigError(f"no episode ended in run '{files.path}': leave it out, or train it longer")
     groups = group_runs(runs)
     console = Console(width=None if Console().is_terminal else 140)
     for env in dict.fromkeys(group.env for group in groups):
@@ -62,11 +62,11 @@ def _validate(options: CompareOptions) -> None:
         raise ConfigError(f"cannot write '{options.out}': there is no directory '{options.out.parent}'")
     if not 0 < options.share <= 1:
         raise ConfigError(f"share is {options.share}: it must be more than 0 and at most 1")
-    seen: set[Path] = set()
+    paths: set[Path] = set()
     for path in options.runs:
-        if path.resolve() in seen:
+        if path.resolve() in paths:
             raise ConfigError(f"run '{path}' is given twice: give each once")
-        seen.add(path.resolve())
+        paths.add(path.resolve())
 
 
 def _table(env: str, groups: list[Group], target: float) -> Table:
@@ -90,8 +90,8 @@ def _table(env: str, groups: list[Group], target: float) -> Table:
 
 
 def _arrival_text(group: Group, target: float) -> str:
-    found = arrival(group, target)
-    if found is None:
+    first = arrival(group, target)
+    if first is None:
         return "-"
-    some = "" if found.reached == len(group.runs) else f" ({found.reached} of {len(group.runs)})"
-    return f"{found.seconds:,.1f} s, {short(found.steps)} steps{some}"
+    fraction = "" if first.reached == len(group.runs) else f" ({first.reached} of {len(group.runs)})"
+    return f"{first.seconds:,.1f} s, {short(first.steps)} steps{fraction}"

@@ -1,4 +1,4 @@
-"""`fragmenta doctor`: what this machine has, and whether JAX uses it."""
+"""`fragmenta doctor`: show the hardware and software of this machine, and whether JAX uses it."""
 
 import os
 import platform
@@ -14,14 +14,14 @@ from fragmenta.worker.backends.xla import device_name
 
 
 def run(arguments: list[str]) -> int:
-    """Print versions, devices and folders; exit code 1 if something needs a hand."""
+    """Print versions, devices and folders; exit code 1 if something needs fixing."""
     if arguments and arguments[0] not in ("-h", "--help"):
         raise ConfigError(f"unknown argument '{arguments[0]}': 'fragmenta doctor' takes none")
     keep_compiled_programs()
     packages = ", ".join(f"{name} {version(name)}" for name in ("jax", "jaxlib", "flax", "optax", "numpy"))
     devices = ", ".join(f"{device_name(device)} ({device.device_kind})" for device in jax.devices())
     folder = cache_folder()
-    kept = sum(1 for _ in folder.iterdir()) if folder.exists() else 0
+    cached = sum(1 for _ in folder.iterdir()) if folder.exists() else 0
     warning = idle_gpu()
     rows = {
         "fragmenta": f"{fragmenta.__version__} on Python {platform.python_version()}",
@@ -29,7 +29,7 @@ def run(arguments: list[str]) -> int:
         "processor": f"{os.cpu_count()} cores",
         "devices": devices,
         "random numbers": setting("jax_default_prng_impl"),
-        "compiled programs": f"{setting('jax_compilation_cache_dir')} ({kept} files)",
+        "compiled programs": f"{setting('jax_compilation_cache_dir')} ({cached} files)",
         "graphviz": shutil.which("dot") or "not installed: `fragmenta graph --format svg` needs it",
         "verdict": warning or "all is well",
     }

@@ -1,4 +1,4 @@
-"""`fragmenta eval`: how good the policy of a run is."""
+"""`fragmenta eval`: evaluate the policy of a run."""
 
 import dataclasses
 import json as json_format
@@ -17,17 +17,17 @@ class EvalOptions:
     """How to evaluate."""
 
     episodes: int = 100
-    """Episodes to play, each in an environment of its own."""
+    """Episodes to play, each in its own environment."""
     seed: int = 0
     """The same seed gives the same episodes."""
     max_steps: int | None = None
-    """Cut episodes off after so many steps. By default where the environment does, and at the latest after 100,000."""
+    """Cut episodes off after this many steps. Default: the environment's own limit, at most 100,000."""
     json: bool = False
     """Print the two results as JSON and nothing else."""
 
 
 def run(arguments: list[str]) -> int:
-    """Play with the likeliest actions and with drawn ones, print both, and add them to the run's evaluations.jsonl."""
+    """Evaluate with the most likely and with sampled actions, print both, and append to the run's evaluations.jsonl."""
     path, options = read_options("eval", "RUN", EvalOptions, arguments)
     keep_compiled_programs()
     opened = open_run(path)
@@ -38,28 +38,30 @@ def run(arguments: list[str]) -> int:
     records = []
     for deterministic in (True, False):
         started = time.monotonic()
-        found = evaluate(
+        evaluation = evaluate(
             opened.algorithm, opened.env, params, options.episodes, options.seed, deterministic, options.max_steps
         )
         seconds = round(time.monotonic() - started, 3)
-        records.append({"steps": opened.steps(), **found.as_record(), "params_sha256": fingerprint, "seconds": seconds})
+        records.append(
+            {"steps": opened.steps(), **evaluation.as_record(), "params_sha256": fingerprint, "seconds": seconds}
+        )
         if not options.json:
-            print(_line(found), flush=True)
+            print(_line(evaluation), flush=True)
     try:
         with open(opened.path / "evaluations.jsonl", "a") as file:
             file.writelines(json_format.dumps(record) + "\n" for record in records)
     except OSError as error:
-        raise ConfigError(f"cannot add to the run's evaluations.jsonl: {error.strerror}") from None
+        raise ConfigError(f"cannot write to the run's evaluations.jsonl: {error.strerror}") from None
     if options.json:
         print(json_format.dumps(records))
     return 0
 
 
-def _line(found: Evaluation) -> str:
-    low, high = found.interval
-    lengths = f"length {found.lengths.mean():,.1f} ({found.lengths.min():,} to {found.lengths.max():,})"
-    cut = f", {found.unfinished} cut off before their end" if found.unfinished else ""
+def _line(evaluation: Evaluation) -> str:
+    low, high = evaluation.interval
+    lengths = f"length {evaluation.lengths.mean():,.1f} ({evaluation.lengths.min():,} to {evaluation.lengths.max():,})"
+    cut = f", {evaluation.unfinished} cut off before their end" if evaluation.unfinished else ""
     return (
-        f"  {'deterministic' if found.deterministic else 'stochastic':<14} return {found.mean:10.2f}  "
-        f"95% {low:.2f} to {high:.2f}  deviation {found.std:.2f}  {lengths}{cut}"
+        f"  {'deterministic' if evaluation.deterministic else 'stochastic':<14} return {evaluation.mean:10.2f}  "
+        f"95% {low:.2f} to {high:.2f}  std {evaluation.std:.2f}  {lengths}{cut}"
     )

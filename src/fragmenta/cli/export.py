@@ -1,4 +1,4 @@
-"""`fragmenta export`: the policy of a run as files that need no Fragmenta."""
+"""`fragmenta export`: export the policy of a run to files that work without Fragmenta."""
 
 import dataclasses
 from pathlib import Path
@@ -10,7 +10,7 @@ from fragmenta.runs.opening import open_run
 
 @dataclasses.dataclass(frozen=True)
 class ExportOptions:
-    """Where to."""
+    """Where to export to."""
 
     out: Path | None = None
     """The directory to write to. Default: export in the run directory."""
@@ -21,10 +21,10 @@ def run(arguments: list[str]) -> int:
     path, options = read_options("export", "RUN", ExportOptions, arguments)
     opened = open_run(path)
     out = options.out or opened.path / "export"
-    described = export(opened, out)
-    for name in ("policy.json", *described["sha256"]):
+    description = export(opened, out)
+    for name in ("policy.json", *description["sha256"]):
         print(f"{(out / name).stat().st_size:>12,} bytes  {out / name}")
-    takes, gives = (", ".join(described[side]) for side in ("inputs", "outputs"))
-    print(f"\npolicy.jaxexport takes {takes} and gives {gives}, with only JAX and flatbuffers:\n")
-    print("\n".join(f"  {line}" for line in described["example"].splitlines()))
+    inputs, outputs = (", ".join(description[side]) for side in ("inputs", "outputs"))
+    print(f"\npolicy.jaxexport takes {inputs} and returns {outputs}; it needs only JAX and flatbuffers:\n")
+    print("\n".join(f"  {line}" for line in description["example"].splitlines()))
     return 0

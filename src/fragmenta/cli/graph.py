@@ -1,4 +1,4 @@
-"""`fragmenta graph`: the graph under a policy, as a listing or a drawing; of a run, with measured times and bytes."""
+"""`fragmenta graph`: show the graph under a policy; for a run, with measured times and bytes."""
 
 import dataclasses
 import os
@@ -30,7 +30,7 @@ class GraphOptions(ClusterOptions, EnvOptions):
     policy: PolicyName = "single_learner_coarse"
     """Which part of the loop runs where."""
     merge: bool = False
-    """Join fragments and replicas that share a device, as training does."""
+    """Merge fragments and replicas that share a device, as training does."""
     format: Format = "text"
     """A listing, a Mermaid flowchart, or an SVG drawing through graphviz."""
 
@@ -44,16 +44,16 @@ class RunGraphOptions:
 
 
 def run(arguments: list[str]) -> int:
-    """Print the graph and the programs cut from it; for a run directory, with what was measured."""
+    """Print the graph and the programs of its fragments; for a run directory, with measurements."""
     if arguments and (os.sep in arguments[0] or Path(arguments[0]).is_dir()):
-        name, wanted = read_options("graph", "RUN", RunGraphOptions, arguments)
-        _check(wanted.format)
+        name, run_options = read_options("graph", "RUN", RunGraphOptions, arguments)
+        _check(run_options.format)
         run = open_run(Path(name))
         timings = read_timings(Path(name))
-        _show(plan_of(run), wanted.format, timings)
+        _show(plan_of(run), run_options.format, timings)
         return 0
     algorithm, env, options = read("graph", GraphOptions, arguments)
-    cluster = options.cluster()  # before anything makes an array, which would fix the number of devices
+    cluster = options.cluster()  # before the first array, which would fix the number of devices
     cluster = dataclasses.replace(cluster, replicas=cluster.replicas or 1)
     environment = make(env, options)
     algorithm.validate(environment)

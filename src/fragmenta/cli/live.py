@@ -1,4 +1,4 @@
-"""One picture of a run that goes on: progress, return, speed, where time goes, losses; drawn again and again."""
+"""The live view of a run: progress, return, speed, where time goes, losses."""
 
 import itertools
 import time
@@ -14,11 +14,11 @@ from rich.text import Text
 from fragmenta.training.loop import Progress
 
 LABEL = 9
-"""Columns of the names on the left."""
+"""Width of the labels on the left, in columns."""
 GAP = 2
 """Columns between two cells."""
 HISTORY = 512
-"""Points of the return's history; when there are more, every second one goes."""
+"""Maximum points of the return's history; when exceeded, every second one is dropped."""
 SPARKS, PLAIN_SPARKS = "▁▂▃▄▅▆▇█", "_.-~=+*#"
 EIGHTHS = " ▏▎▍▌▋▊▉█"
 OTHERS = ("iteration", "steps", "seconds", "episodes", "return_mean", "length_mean", "steps_per_second")
@@ -27,7 +27,7 @@ OTHERS += ("steps_per_second_overall", "memory_mb", "device_memory_mb", "lag", "
 
 
 class Picture:
-    """What is known of a run, and how it looks at any width. Drawing happens elsewhere, at its own pace."""
+    """The latest progress of a run, and how to draw it at any width. Another thread draws it at its own rate."""
 
     def __init__(self) -> None:
         self._spinner, self._phase = Spinner("dots"), "compiling"
@@ -35,27 +35,27 @@ class Picture:
         self._progress: Progress | None = None
         self._latest: dict[str, Any] = {}
         self._returns: list[float] = []
-        self._skip, self._seen = 1, 0
+        self._skip, self._count = 1, 0
 
     def wait(self, phase: str) -> None:
-        """Say what goes on before there is anything to draw."""
+        """Set the phase to show while there is no progress yet."""
         self._phase, self._since = phase, time.monotonic()
 
     def add(self, progress: Progress) -> None:
-        """Take what is new; quick, because training waits for it."""
+        """Store the latest progress; fast, because training waits for it."""
         self._latest.update(progress.record)
         self._progress = progress
         if progress.return_mean is None:
             return
-        self._seen += 1
-        if self._seen % self._skip == 0:
+        self._count += 1
+        if self._count % self._skip == 0:
             self._returns.append(progress.return_mean)
             if len(self._returns) > HISTORY:
                 self._returns = self._returns[::2]
                 self._skip *= 2
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Draw: while compiling one line, then about six."""
+        """Draw one line while compiling, then about six."""
         width, progress = options.max_width, self._progress
         if progress is None:
             self._spinner.update(text=f" {self._phase}, {time.monotonic() - self._since:.0f} s")
@@ -66,10 +66,8 @@ class Picture:
 
     def _bar(self, progress: Progress) -> Table:
         grid = Table.grid(padding=(0, 1), expand=True)
-        for wanted in (LABEL - 1, None, 5, 10):
-            grid.add_column(
-                width=wanted, ratio=None if wanted else 1, justify="left" if wanted == LABEL - 1 else "right"
-            )
+        for width in (LABEL - 1, None, 5, 10):
+            grid.add_column(width=width, ratio=None if width else 1, justify="left" if width == LABEL - 1 else "right")
         share = progress.iteration / progress.iterations
         grid.add_row(
             Text("training", style="bold"),
@@ -81,10 +79,10 @@ class Picture:
 
     def _rows(self, progress: Progress, width: int, ascii_only: bool) -> Iterator[tuple[str, list[Text]]]:
         latest = self._latest
-        shown = number(progress.return_mean)
+        return_text = number(progress.return_mean)
         best = f" best {max(self._returns):.1f}" if self._returns else ""
-        line = sparkline(self._returns, max(8, width - LABEL - len(shown) - len(best) - 2), ascii_only)
-        yield "return", [Text.assemble((shown, "bold green"), "  ", (line, "green"), (best, "dim"))]
+        line = sparkline(self._returns, max(8, width - LABEL - len(return_text) - len(best) - 2), ascii_only)
+        yield "return", [Text.assemble((return_text, "bold green"), "  ", (line, "green"), (best, "dim"))]
         total = progress.steps * progress.iterations // progress.iteration
         speed = [
             Text.assemble((f"{progress.steps_per_second:,.0f}", "bold"), " steps/s"),
@@ -102,7 +100,7 @@ class Picture:
                     label,
                     [_share(name.ljust(longest), share, size, style, ascii_only) for name, share in shares.items()],
                 )
-        places = {"here": latest.get("memory_mb"), "on devices": latest.get("device_memory_mb")}
+        places = {"on host": latest.get("memory_mb"), "on devices": latest.get("device_memory_mb")}
         yield "memory", [Text(f"{size:,.0f} MB {where}") for where, size in places.items() if size is not None]
         losses = {name: value for name, value in latest.items() if is_loss(name, value)}
         losses = dict(sorted(losses.items(), key=lambda item: not item[0].endswith("_loss")))
@@ -114,12 +112,12 @@ class Picture:
 
 
 def is_loss(name: str, value: Any) -> bool:
-    """Whether a number of a record is of the algorithm's own."""
+    """Whether a number of a record is a metric of the algorithm."""
     return isinstance(value, float) and name not in OTHERS and "/" not in name
 
 
 def title(name: str) -> str:
-    """A metric's name, short."""
+    """An abbreviated metric name."""
     return "explained" if name == "explained_variance" else name.removesuffix("_loss").replace("_", " ")
 
 
@@ -129,7 +127,7 @@ def small(value: float) -> str:
 
 
 def sparkline(values: list[float], width: int, ascii_only: bool = False) -> str:
-    """A curve of one line, the newest on the right; a column is the mean of what falls into it."""
+    """A curve in one line of text, the newest on the right; a column is the mean of its values."""
     if not values:
         return ""
     columns = min(width, len(values))
@@ -147,7 +145,7 @@ def number(value: float | None) -> str:
 
 
 def seconds_left(progress: Progress) -> float:
-    """How long the rest takes at the pace so far."""
+    """Estimated remaining time at the average speed so far."""
     return progress.record["seconds"] / progress.iteration * (progress.iterations - progress.iteration)
 
 
@@ -169,7 +167,7 @@ def _share(name: str, share: float, size: int, style: str, ascii_only: bool) -> 
 
 
 def _lines(rows: Iterable[tuple[str, list[Text]]], width: int) -> Iterator[Text]:
-    """Rows with their names on the left; cells that do not fit go to a line of their own."""
+    """Rows with their labels on the left; cells that do not fit are wrapped."""
     for label, cells in rows:
         line = Text(label.ljust(LABEL), style="", no_wrap=True, overflow="ellipsis")
         line.stylize("dim", 0, LABEL)

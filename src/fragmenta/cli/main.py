@@ -10,28 +10,28 @@ from fragmenta_core.faults import EnvironmentFaultError
 
 COMMANDS = {
     "train": "train an algorithm on an environment under a policy",
-    "resume": "go on with a run from its latest checkpoint, under any policy",
-    "eval": "play episodes with the policy of a run, and say how good it is",
-    "play": "record the policy of a run as a GIF",
-    "compare": "compare runs: a table, and a picture with intervals over seeds",
-    "report": "write a page about a run: curves, losses, graph, settings",
-    "export": "write the policy of a run as files that need no Fragmenta",
+    "resume": "continue a run from its latest checkpoint, under any policy",
+    "eval": "evaluate the policy of a run",
+    "play": "record a video of the policy of a run",
+    "compare": "compare runs: a table, and a picture with confidence intervals over seeds",
+    "report": "write an HTML report on a run: curves, losses, graph, settings",
+    "export": "export the policy of a run to files that work without Fragmenta",
     "graph": "show the fragmented dataflow graph under a policy",
-    "verify": "see whether policies give the result of the plain program",
-    "trace": "see where the time of a run goes: a timeline of its fragments, and a table",
-    "check-env": "see whether an environment is sound, how fast it is, and which policies can host it",
+    "verify": "check that policies give the result of the plain program",
+    "trace": "show where the time of a run goes: a timeline of its fragments, and a table",
+    "check-env": "check whether an environment is sound, how fast it is, and which policies can host it",
     "policies": "list the distribution policies",
-    "doctor": "show what this machine has and whether JAX uses it",
+    "doctor": "show the hardware and software of this machine, and whether JAX uses it",
 }
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command; a user's mistake is one line on standard error and exit code 2."""
+    """Run one command; a user error prints one line on standard error and exits with code 2."""
     arguments = sys.argv[1:] if arguments is None else arguments
     if not arguments or arguments[0] in ("-h", "--help"):
         print(_usage())
         return 0 if arguments else 2
-    # An algorithm, environment or policy of the user's own is looked for where the command is run, as `python -m` does.
+    # Find a user's own modules in the current directory, as `python -m` does.
     sys.path.insert(0, "")
     try:
         if arguments[0] not in COMMANDS:

@@ -1,4 +1,4 @@
-"""`fragmenta play`: a video of the policy of a run."""
+"""`fragmenta play`: record a video of the policy of a run."""
 
 import dataclasses
 from pathlib import Path
@@ -17,15 +17,15 @@ class PlayOptions:
     out: Path | None = None
     """The file to write, .gif or .mp4 (which needs imageio-ffmpeg). Default: play.gif in the run directory."""
     episodes: int = 3
-    """Episodes to play, with the likeliest actions."""
+    """Episodes to play, with the most likely actions."""
     seed: int = 0
-    """The same seed gives the same episodes, which are the first that `fragmenta eval` plays with it."""
+    """The same seed gives the same episodes: the first that `fragmenta eval` plays with that seed."""
     max_steps: int = 1_000
-    """Leave an episode after so many steps."""
+    """Cut episodes off after this many steps."""
 
 
 def run(arguments: list[str]) -> int:
-    """Play, write the video, say what is on it."""
+    """Play episodes, write the video, print the returns."""
     path, options = read_options("play", "RUN", PlayOptions, arguments)
     opened = open_run(path)
     out = options.out or opened.path / "play.gif"
@@ -35,6 +35,6 @@ def run(arguments: list[str]) -> int:
     for ending in write_video(video, out):
         print(f"episode {ending.episode + 1}: return {ending.total:.1f}, {ending.step:,} steps")
     size = out.stat().st_size
-    shown = f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.0f} KB"
-    print(f"wrote {out}: {video.per_second:.0f} pictures per second, {shown}")
+    size_text = f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.0f} KB"
+    print(f"wrote {out}: {video.per_second:.0f} frames per second, {size_text}")
     return 0

@@ -1,4 +1,4 @@
-"""`fragmenta policies`: what can be chosen, what would cross under each, and what each is good for."""
+"""`fragmenta policies`: list the distribution policies, what crosses under each, and what each is good for."""
 
 import dataclasses
 import inspect
@@ -20,10 +20,10 @@ DEFAULT = ["ppo", "CartPole-v1"]
 
 @dataclasses.dataclass(frozen=True)
 class PoliciesOptions(EnvOptions):
-    """For how many replicas to show the policies."""
+    """The number of replicas to show the policies for."""
 
     replicas: int = 2
-    """How often each policy's replicated fragment runs."""
+    """Replicas of each policy's replicated fragment."""
 
 
 def run(arguments: list[str]) -> int:
@@ -38,17 +38,17 @@ def run(arguments: list[str]) -> int:
     graph = trace(algorithm, environment)
     print(f"{type(algorithm).__name__} on {env}, {algorithm.num_envs} environments, {options.replicas} replicas")
     for name, policy in POLICIES.items():
-        also = [alias for alias, target in ALIASES.items() if target == name]
-        print(f"\n{name}" + (f" (also {', '.join(also)})" if also else ""))
-        described = [*(inspect.getdoc(policy) or "").splitlines(), *_describe(graph, name, options.replicas)]
-        for line in filter(None, described):
+        aliases = [alias for alias, target in ALIASES.items() if target == name]
+        print(f"\n{name}" + (f" (also {', '.join(aliases)})" if aliases else ""))
+        lines = [*(inspect.getdoc(policy) or "").splitlines(), *_describe(graph, name, options.replicas)]
+        for line in filter(None, lines):
             print(f"    {line}")
-    print("\nYour own: a function (stages, cluster) -> list of Fragment, named as --policy module:function")
+    print("\nYour own: a function (stages, cluster) -> list of Fragment, passed as --policy module:function")
     return 0
 
 
 def _describe(graph: Graph, policy: str, replicas: int) -> Iterator[str]:
-    """Fragments and crossings under a policy, a line each, on as many devices as it can use; nothing runs."""
+    """One line per fragment and crossing under a policy, on as many devices as it can use; nothing is executed."""
     devices = tuple(f"device:{i}" for i in range(replicas + 1))
     try:
         plan = project(graph, policy, Cluster(devices, replicas), merge=False)

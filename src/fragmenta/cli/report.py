@@ -1,4 +1,4 @@
-"""`fragmenta report`: one page about one run."""
+"""`fragmenta report`: write an HTML report on a run."""
 
 import dataclasses
 import shlex
@@ -14,14 +14,14 @@ NEXT = ("resume", "eval", "play", "trace")
 
 @dataclasses.dataclass(frozen=True)
 class ReportOptions:
-    """Where the page goes."""
+    """Where to write the report."""
 
     out: Path | None = None
-    """The page. Default: report.html in the run directory."""
+    """The file to write. Default: report.html in the run directory."""
 
 
 def run(arguments: list[str]) -> int:
-    """Read the run, write the page."""
+    """Read the run, write the report."""
     name, options = read_options("report", "RUN", ReportOptions, arguments)
     files = read_run_files(name)
     out = options.out or files.path / "report.html"
@@ -36,5 +36,5 @@ def run(arguments: list[str]) -> int:
 
 
 def next_commands(name: str) -> list[str]:
-    """What can be done with a run."""
+    """Suggested next commands for a run."""
     return [f"fragmenta {command} {shlex.quote(name)}" for command in NEXT]

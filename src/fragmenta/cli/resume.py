@@ -1,4 +1,4 @@
-"""`fragmenta resume`: go on with a run from its latest checkpoint, under the same policy or another."""
+"""`fragmenta resume`: continue a run from its latest checkpoint, under the same policy or another."""
 
 import dataclasses
 import sys
@@ -15,34 +15,34 @@ from fragmenta.training.train import resume
 
 @dataclasses.dataclass(frozen=True)
 class ResumeOptions(ClusterOptions):
-    """What is to be other than before; the rest is as it was."""
+    """Settings to change; the others stay as they were."""
 
     policy: PolicyName | None = None
-    """Which part of the loop runs where. Synchronous policies never change the result."""
+    """The distribution policy: which stages run where. Synchronous policies never change the result."""
     engine: str | None = None
     """What runs the fragments: local, processes or ray."""
     address: str | None = None
     """For --engine ray: the cluster to run on."""
     total_steps: int | None = None
-    """Environment steps in total, those before included."""
+    """Environment steps in total, including those already done."""
     json: bool = False
     """Print the summary as JSON and nothing else."""
 
 
 def run(arguments: list[str]) -> int:
-    """Read the flags, go on, print what came of it."""
+    """Parse the flags, resume the run, print the result."""
     path, options = read_options("resume", "RUN", ResumeOptions, arguments)
-    asked = (options.replicas, options.cpu_devices, options.lag or None, options.max_lag)
+    changes = (options.replicas, options.cpu_devices, options.lag or None, options.max_lag)
     engine_options = EngineOptions(address=options.address) if options.address else None
     cluster = None
-    if any(value is not None for value in asked):
-        # Not by opening the run: a module of the user's may make arrays, which fixes the number of devices.
+    if any(value is not None for value in changes):
+        # Do not open the run yet: a user's module may create arrays, which fixes the number of devices.
         engine = options.engine or read_config(Path(path)).get("engine", "local")
         cluster = options.cluster(engine, engine_options)
     view = None if options.json else TerminalView() if sys.stdout.isatty() else PlainView()
 
     def start() -> Result:
-        on = {"engine": options.engine, "engine_options": engine_options}
-        return resume(path, options.policy, cluster, options.total_steps, watcher=view, **on)
+        engine_settings = {"engine": options.engine, "engine_options": engine_options}
+        return resume(path, options.policy, cluster, options.total_steps, watcher=view, **engine_settings)
 
     return show(view, Path(path), start)

@@ -1,4 +1,4 @@
-"""`fragmenta trace`: run a few iterations of a run again, and see where their time goes."""
+"""`fragmenta trace`: run a few iterations of a run again, and show where their time goes."""
 
 import dataclasses
 import sys
@@ -17,10 +17,10 @@ from fragmenta.training.retrace import plan_of, retrace
 
 @dataclasses.dataclass(frozen=True)
 class TraceOptions:
-    """How long to look."""
+    """How much to record."""
 
     iterations: int = 20
-    """Iterations to record, after a few to get warm."""
+    """Iterations to record, after a short warm-up."""
 
 
 def run(arguments: list[str]) -> int:
@@ -39,7 +39,7 @@ def run(arguments: list[str]) -> int:
 
 
 def times_table(timings: Timings) -> Table:
-    """Per replica: how long an iteration takes, what of that is work and what is waiting, and what crosses."""
+    """Per replica: the time of an iteration, how much of it is work and waiting, and the bytes that cross."""
     table = Table(title="where the time of an iteration goes", title_justify="left", title_style="bold")
     for column in ("replica", "iteration", "busy", "waits for", "places", "rest", "sends", "receives"):
         table.add_column(column)
@@ -49,7 +49,7 @@ def times_table(timings: Timings) -> Table:
             worker.worker,
             ms_text(worker.iteration_ms),
             _share(worker, worker.busy_ms),
-            "\n".join(waits) or "nobody",
+            "\n".join(waits) or "nothing",
             _share(worker, worker.place_ms),
             _share(worker, worker.rest_ms),
             byte_text(worker.sent_bytes) if worker.sent_bytes else "nothing",
@@ -59,7 +59,7 @@ def times_table(timings: Timings) -> Table:
 
 
 def how_to_look(run_dir: Path) -> str:
-    """Where the timeline is and what opens it."""
+    """The path of the timeline and how to open it."""
     return (
         f"timeline {run_dir / 'trace.pftrace'}: drag it into https://ui.perfetto.dev (nothing is uploaded)\n"
         f"'fragmenta graph {run_dir}' draws the graph with these times"

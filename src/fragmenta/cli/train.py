@@ -1,4 +1,4 @@
-"""`fragmenta train`: train, with the plan before and the progress while it goes."""
+"""`fragmenta train`: train, showing the plan first and then the progress."""
 
 import dataclasses
 import json as json_format
@@ -18,6 +18,7 @@ from fragmenta.evaluation.periodic import EvaluationOptions
 from fragmenta.runs.saving import SaveOptions
 from fragmenta.runs.sinks import parse_sinks
 from fragmenta.training.loop import Result
+from fragmenta.training.options import RunOptions
 from fragmenta.training.train import train
 
 
@@ -26,21 +27,21 @@ class TrainOptions(ClusterOptions, EngineOptions, EnvOptions, SaveOptions, Evalu
     """Where and how to run."""
 
     policy: PolicyName | None = None
-    """Which part of the loop runs where; `fragmenta policies` lists them. Synchronous ones never change the result.
-    By default fused, or single_learner_coarse for environments on the host."""
+    """The distribution policy: which stages run where; `fragmenta policies` lists them. Synchronous ones never change
+    the result. Default: fused, or single_learner_coarse for environments on the host."""
     engine: str = "local"
-    """What runs the fragments: local (threads in this process), processes (a process for each, on this machine), or
-    ray (a process for each, on a Ray cluster)."""
+    """What runs the fragments: local (threads in this process), processes (a process per replica on this machine), or
+    ray (a process per replica on a Ray cluster)."""
     merge: bool = True
-    """Join fragments and replicas that share a device."""
+    """Merge fragments and replicas that share a device."""
     seed: int = 0
     seeds: int = 1
-    """Train so many seeds, from --seed on, as one program (policy fused only); each gets a directory in the run's."""
+    """Train this many seeds, starting at --seed, as one program (policy fused only); each gets a subdirectory."""
     run_dir: Path | None = None
-    """A new directory for configuration, metrics, graph, parameters and summary. Default: a name under runs/."""
+    """A new directory for configuration, metrics, graph, parameters and summary. Default: a new name under runs/."""
     deadline: float = 300.0
-    """Seconds that one fragment waits for another before the run ends and says who waited for what; a process of an
-    engine may take as long to compile."""
+    """Timeout in seconds for one fragment to wait for another, and for a process to compile; the error names who waited
+    for what."""
     sinks: str = "tensorboard"
     """Where metrics go besides metrics.jsonl: tensorboard, wandb, mlflow, several with commas, or none."""
     trace: bool = False
@@ -51,7 +52,7 @@ class TrainOptions(ClusterOptions, EngineOptions, EnvOptions, SaveOptions, Evalu
 
 
 def run(arguments: list[str]) -> int:
-    """Read the flags, train, print what came of it."""
+    """Parse the flags, train, print the result."""
     algorithm, env, options = read("train", TrainOptions, arguments)
     stamp = time.strftime("%Y%m%d-%H%M%S")
     named = "-".join(filter(None, (type(algorithm).__name__.lower(), env, options.policy, str(options.seed), stamp)))
@@ -71,18 +72,20 @@ def run(arguments: list[str]) -> int:
             policy=options.policy,
             engine=options.engine,
             seed=options.seed,
-            cluster=cluster,
-            merge=options.merge,
-            run_dir=run_dir,
-            deadline=options.deadline,
-            watcher=view,
-            env_options=options,
-            save_options=SaveOptions(options.checkpoint_every, options.keep_last, options.keep_best),
-            sinks=parse_sinks(options.sinks),
             seeds=options.seeds,
-            evaluation=EvaluationOptions(options.eval_every, options.eval_episodes),
-            timeline=options.trace,
-            engine_options=engine_options,
+            cluster=cluster,
+            run_dir=run_dir,
+            watcher=view,
+            options=RunOptions(
+                options,
+                engine_options,
+                SaveOptions(options.checkpoint_every, options.keep_last, options.keep_best),
+                EvaluationOptions(options.eval_every, options.eval_episodes),
+                parse_sinks(options.sinks),
+                options.merge,
+                options.deadline,
+                options.trace,
+            ),
         )
 
     return show(view, run_dir, start, options.trace)
@@ -91,7 +94,7 @@ def run(arguments: list[str]) -> int:
 def show(
     view: PlainView | TerminalView | None, run_dir: Path, start: Callable[[], Result], timeline: bool = False
 ) -> int:
-    """Train, and say what came of it: to a person, or as JSON where there is no view."""
+    """Train, and print the result: to the view, or as JSON if there is none."""
     try:
         result = start()
     finally:
@@ -107,7 +110,7 @@ def show(
 
 
 def _unused(path: Path) -> Path:
-    """The path, or with a number if two runs start in the same second."""
+    """The path, with a number appended if two runs start in the same second."""
     candidate, count = path, 1
     while candidate.exists():
         count += 1

@@ -1,4 +1,4 @@
-"""What a person sees of a run: the plan, the compiling, the progress, the end."""
+"""Terminal output of a run: the plan, compilation, progress, and result."""
 
 import shlex
 import time
@@ -18,31 +18,31 @@ from fragmenta.graph.price import prices, whole_stages
 from fragmenta.training.loop import Progress
 
 PLAIN_EVERY = 2.0
-"""Seconds between two lines where the output is not a terminal."""
+"""Seconds between two lines if the output is not a terminal."""
 PER_SECOND = 8
-"""How often a terminal is drawn."""
+"""Refresh rate of the terminal."""
 NEXT = {
-    "eval": "see how good it is",
-    "play": "watch it",
-    "report": "see all of it on one page",
-    "resume": "go on training, with --total-steps",
+    "eval": "evaluate the policy",
+    "play": "record a video",
+    "report": "write an HTML report",
+    "resume": "continue training, with --total-steps",
 }
-"""What can be done with a run directory."""
+"""Commands to run next on a run directory."""
 
 
 PRICES = 4
-"""So many costs of replicas are listed before a run."""
+"""Maximum number of costs of replicas to list before a run."""
 
 
 def plan_table(plan: Plan, algorithm: Algorithm) -> Table:
-    """What runs where, and what a replica gets."""
+    """A table of what runs where, and each replica's share."""
     table = Table(title=f"policy {plan.policy}", title_justify="left", title_style="bold")
-    for column in ("fragment", "stages", "device", "replicas", "a replica gets", "crosses per iteration"):
+    for column in ("fragment", "stages", "device", "replicas", "per replica", "crosses per iteration"):
         table.add_column(column)
     for program in plan.programs:
         fragment = program.fragment
         sent = sum(i.bytes_per_iteration for i in plan.interfaces if i.producer == fragment.name)
-        together = "" if not program.together else " (one program)" if program.replicas == 1 else " (they meet)"
+        together = "" if not program.together else " (one program)" if program.replicas == 1 else " (with collectives)"
         table.add_row(
             fragment.name,
             ", ".join(fragment.stages),
@@ -55,15 +55,16 @@ def plan_table(plan: Plan, algorithm: Algorithm) -> Table:
 
 
 def price_lines(plan: Plan) -> list[str]:
-    """What replicas cost, where it is more than a few percent of what they compute."""
-    noticed = [price for price in prices(plan) if price.is_noticed]
-    wholly = [(p.fragment.name, stage) for p in plan.programs for stage in whole_stages(p)]
+    """The costs of replicas that exceed a few percent of their computation."""
+    significant = [price for price in prices(plan) if price.is_significant]
+    undivided = [(p.fragment.name, stage) for p in plan.programs for stage in whole_stages(p)]
     lines = [
-        f"every replica of {fragment} does all of {stage}: replicas do not make it faster" for fragment, stage in wholly
+        f"every replica of {fragment} computes all of {stage}: more replicas do not speed it up"
+        for fragment, stage in undivided
     ]
-    lines += [f"cost of replicas: {price}" for price in noticed[:PRICES]]
-    more = len(noticed) - PRICES
-    return lines + ([f"and {more} more: fragmenta graph lists them"] if more > 0 else [])
+    lines += [f"cost of replicas: {price}" for price in significant[:PRICES]]
+    more = len(significant) - PRICES
+    return lines + ([f"and {more} more: 'fragmenta graph' lists them"] if more > 0 else [])
 
 
 def _share(program: Program, algorithm: Algorithm) -> str:
@@ -76,7 +77,7 @@ def _share(program: Program, algorithm: Algorithm) -> str:
 
 
 class PlainView:
-    """Lines for logs and pipes."""
+    """Plain lines, for logs and pipes."""
 
     def __init__(self) -> None:
         self._console = Console(width=120)
@@ -89,7 +90,7 @@ class PlainView:
         print("compiling ...", flush=True)
 
     def placed(self, workers: Sequence[Placed]) -> None:
-        """Print where processes are."""
+        """Print where the processes run."""
         print("\n".join(_where(workers)), flush=True)
 
     def compiled(self, seconds: float) -> None:
@@ -110,15 +111,15 @@ class PlainView:
         )
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: there is nothing to close."""
 
     def finished(self, summary: dict[str, Any], run_dir: Path) -> None:
-        """Print the outcome."""
-        print(_outcome(summary, run_dir))
+        """Print the summary."""
+        print(_summary_text(summary, run_dir))
 
 
 class TerminalView:
-    """A picture that is drawn again and again, where the output is a terminal."""
+    """A live view, for output to a terminal."""
 
     def __init__(self) -> None:
         self._console = Console()
@@ -126,37 +127,37 @@ class TerminalView:
         self._live: Live | None = None
 
     def planned(self, plan: Plan, algorithm: Algorithm, environments: str) -> None:
-        """Show the plan, then that compiling goes on."""
+        """Print the plan, then show that the run is compiling."""
         self._console.print(plan_table(plan, algorithm))
         self._console.print(
             "\n".join([*price_lines(plan), f"environments: {environments}"]), highlight=False, markup=False
         )
         self._picture = Picture()
-        # It draws in a thread of its own, so that training does not wait for the terminal.
+        # It draws in its own thread, so that training does not wait for the terminal.
         self._live = Live(self._picture, console=self._console, refresh_per_second=PER_SECOND)
         self._live.start()
 
     def placed(self, workers: Sequence[Placed]) -> None:
-        """Say where processes are, above the picture."""
+        """Print where the processes run, above the live view."""
         self._console.print("\n".join(_where(workers)), highlight=False, markup=False)
 
     def compiled(self, seconds: float) -> None:
-        """Say how long it took; the picture changes with the first iteration."""
+        """Print how long compiling took; the live view changes with the first iteration."""
         self._picture.wait("the first iteration")
         self._console.print(f"compiled in {seconds:.1f} s", highlight=False)
 
     def progressed(self, progress: Progress) -> None:
-        """Keep it for the next time that the picture is drawn."""
+        """Store the progress for the next refresh."""
         self._picture.add(progress)
 
     def close(self) -> None:
-        """Draw a last time, and give the terminal back."""
+        """Draw a last time, and release the terminal."""
         if self._live is not None:
             self._live.stop()
 
     def finished(self, summary: dict[str, Any], run_dir: Path) -> None:
-        """Print the outcome."""
-        self._console.print(_outcome(summary, run_dir), highlight=False, soft_wrap=True, markup=False)
+        """Print the summary."""
+        self._console.print(_summary_text(summary, run_dir), highlight=False, soft_wrap=True, markup=False)
 
 
 def _where(workers: Sequence[Placed]) -> list[str]:
@@ -168,28 +169,28 @@ def _where(workers: Sequence[Placed]) -> list[str]:
     ]
 
 
-def _outcome(summary: dict[str, Any], run_dir: Path) -> str:
+def _summary_text(summary: dict[str, Any], run_dir: Path) -> str:
     seeds = summary.get("per_seed", ())
     run = shlex.quote(str(run_dir / f"seed-{seeds[0]['seed']}" if seeds else run_dir))
     lines = [
         f"return {number(summary['return_mean'])} over the latest 100 episodes, "
         f"{summary['total_steps']:,} steps at {summary['steps_per_second']:,.0f} steps/s",
-        f"compiling {summary['compile_seconds']:.1f} s, in all {summary['wall_seconds']:.1f} s, "
+        f"compiling {summary['compile_seconds']:.1f} s, total {summary['wall_seconds']:.1f} s, "
         f"parameters sha256 {summary['params_sha256'][:16]}",
-        *(f"seed {own['seed']}: return {number(own['return_mean'])}" for own in seeds),
+        *(f"seed {seed_summary['seed']}: return {number(seed_summary['return_mean'])}" for seed_summary in seeds),
         f"run directory {run_dir}",
         *(f"picture {path}" for path in sorted(run_dir.glob("*.png"))),
     ]
     if seeds:
-        lines.append(f"  fragmenta compare {shlex.quote(str(run_dir))}/seed-*  # see how far they differ")
-    # Of several seeds only all together could go on.
-    possible = {command: what for command, what in NEXT.items() if command != "resume" or not seeds}
-    lines += [f"  fragmenta {command:<{7 if seeds else 6}} {run}  # {what}" for command, what in possible.items()]
+        lines.append(f"  fragmenta compare {shlex.quote(str(run_dir))}/seed-*  # compare the seeds")
+    # Several seeds can only be resumed together.
+    commands = {command: purpose for command, purpose in NEXT.items() if command != "resume" or not seeds}
+    lines += [f"  fragmenta {command:<{7 if seeds else 6}} {run}  # {purpose}" for command, purpose in commands.items()]
     return "\n".join(lines)
 
 
 def _details(record: dict[str, Any]) -> str:
-    """Where time goes, how full channels are, and how far parts drift."""
+    """Busy shares, how full channels are, and the lag."""
     parts = []
     for name, prefix in (("busy", "busy/"), ("fill", "fill/")):
         shares = [f"{key[len(prefix) :]} {share:.0%}" for key, share in record.items() if key.startswith(prefix)]

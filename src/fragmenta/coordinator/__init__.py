@@ -1,1 +1,1 @@
-"""From a training loop and a policy to programs: trace, place, project, dispatch."""
+"""Turns a training loop and a distribution policy into one program per fragment: place, merge, project."""

@@ -1,4 +1,4 @@
-"""Who needs what: for every value, the fragments that must have it, and where each of them gets it."""
+"""For every value, the fragments that need it, and where each of them gets it."""
 
 import dataclasses
 
@@ -10,7 +10,7 @@ from fragmenta.graph import Block, Call, Glue, Loop, Value
 
 @dataclasses.dataclass(frozen=True)
 class Demand:
-    """`needs` has the fragments that hold a value; `sender` where a fragment gets it, if it does not make it itself."""
+    """`needs`: the fragments that hold a value; `sender`: where a fragment gets a value that it does not compute."""
 
     needs: dict[int, frozenset[str]]
     sender: dict[tuple[int, str], str]
@@ -19,10 +19,10 @@ class Demand:
 
 
 def demand(placement: Placement, ownership: Ownership, views: dict[str, View]) -> Demand:
-    """Walk the graph backwards from what must survive the iteration, until nothing new is needed.
+    """Walk the graph backwards from the next state and the metrics, until nothing new is needed.
 
-    Afterwards every input of every live Call is needed by its fragment, every piece of state by its owner (or by all
-    that carry a copy), every metric by one fragment, and whatever a fragment needs it either makes or receives.
+    Afterwards every input of every live Call is needed by its fragment, every state leaf by its owner (or by all
+    fragments with a copy), every metric by one fragment; and a fragment computes or receives every value it needs.
     """
     solver = _Solver(placement, ownership, views)
     solver.settle()
@@ -40,17 +40,19 @@ class _Solver:
         self.needs: dict[int, set[str]] = {}
         self.sender: dict[tuple[int, str], str] = {}
         self.routes: dict[tuple[int, str], str] = {}
-        # Who runs freely does not report: the learner goes through the iterations that count.
-        free = {d.source for f in placement.fragments for d in f.delivery if d.kind == "any"}
-        single = [f.name for f in placement.fragments if views[f.name].replicas == 1 and f.name not in free]
-        self.singles = frozenset(single)
-        self.keeper = single[0] if single else placement.fragments[0].name
+        # Free-running fragments do not report: the learner's iterations are the ones that count.
+        free_running = {d.source for f in placement.fragments for d in f.delivery if d.kind == "any"}
+        unreplicated = [
+            f.name for f in placement.fragments if views[f.name].replicas == 1 and f.name not in free_running
+        ]
+        self.singles = frozenset(unreplicated)
+        self.keeper = unreplicated[0] if unreplicated else placement.fragments[0].name
 
     def size(self) -> int:
         return sum(map(len, self.needs.values()))
 
     def settle(self) -> None:
-        """Walk backwards until nothing new is needed."""
+        """Walk backwards to a fixed point."""
         size = -1
         while size != self.size():
             size = self.size()
@@ -58,7 +60,7 @@ class _Solver:
             self.block(self.placement.graph.block)
 
     def adopt_orphans(self) -> None:
-        """State that changes but that nobody needs is kept all the same, so that it can be looked at and resumed."""
+        """Keep state that changes but that no fragment needs, so that it can be inspected and resumed."""
         graph = self.placement.graph
         for before, after in zip(graph.state_inputs, graph.state_outputs, strict=True):
             if before is not after and not self.of(before):
@@ -68,7 +70,7 @@ class _Solver:
         return self.needs.setdefault(value.id, set())
 
     def outputs(self) -> None:
-        """State must survive with its owner, or with everyone who carries a copy; a metric needs one fragment."""
+        """State is needed by its owner, or by all fragments with a copy; a metric by the fragment that reports it."""
         graph = self.placement.graph
         for before, after in zip(graph.state_inputs, graph.state_outputs, strict=True):
             owner = self.owner[before.id]
@@ -79,9 +81,9 @@ class _Solver:
             self.of(metric).add(self.reporter(metric))
 
     def reporter(self, metric: Value) -> str:
-        """A fragment without replicas, so that a metric over all environments can be computed there."""
-        made_of = self.fragments[metric.id] & self.singles
-        return prefer(self.placement, made_of) if made_of else self.keeper
+        """The fragment that reports a metric: one without replicas, which can compute it over all environments."""
+        sources = self.fragments[metric.id] & self.singles
+        return prefer(self.placement, sources) if sources else self.keeper
 
     def block(self, block: Block) -> None:
         for node in reversed(block.nodes):
@@ -107,17 +109,17 @@ class _Solver:
                 self._add(tuple(v for v in node.outputs if fragment in self.of(v)), maker)
 
     def _maker(self, node: Glue, fragment: str) -> str:
-        """Who computes glue for a fragment: itself, unless it cannot or fewer bytes cross if another does."""
-        made_of = self.fragments[node.outputs[0].id]
+        """The fragment that computes glue for `fragment`: itself, unless it cannot or fewer bytes cross otherwise."""
+        sources = self.fragments[node.outputs[0].id]
         view = self.views[fragment]
-        if node.id in view.elsewhere:
-            return prefer(self.placement, made_of & self.singles)
-        if len(made_of) != 1 or fragment in made_of:
+        if node.id in view.external_glue:
+            return prefer(self.placement, sources & self.singles)
+        if len(sources) != 1 or fragment in sources:
             return fragment
-        (other,) = made_of
+        (other,) = sources
         view = self.views[other]
         inputs = [v for v in node.inputs if self.fragments[v.id]]
-        if node.id in view.meeting and not view.together:
+        if node.id in view.exchanging_glue and not view.together:
             return fragment
         smaller = sum(v.bytes for v in node.outputs) <= sum(v.bytes for v in inputs)
         return other if smaller and not all(fragment in self.of(v) for v in inputs) else fragment
@@ -133,21 +135,21 @@ class _Solver:
                 if owner:
                     self.of(last).add(owner)
         self.block(loop.body)
-        # After the body, because a fragment that has the slices anyway stacks them itself.
+        # After the body, because a fragment that already has the slices stacks them itself.
         for stacked, result in zip(loop.stacked, loop.slice_results, strict=True):
-            made_of = self.fragments[result.id]
+            sources = self.fragments[result.id]
             for fragment in set(self.of(stacked)):
-                if not made_of or fragment in self.of(result):
+                if not sources or fragment in self.of(result):
                     self._add((result,), fragment)
                 else:
-                    maker = prefer(self.placement, made_of)
+                    maker = prefer(self.placement, sources)
                     self._add((result, stacked), maker)
         for inside, outside in zip(loop.body.inputs, loop.inputs, strict=True):
             if inside.id not in self.owner:
                 self.of(outside).update(self.of(inside))
 
     def senders(self, block: Block, params: tuple[Value, ...]) -> None:
-        """Once all needs are known: where each fragment gets each value that it does not make."""
+        """Once all needs are known: where each fragment gets each value that it does not compute."""
         for param in params:
             self._from(param, self.owner[param.id])
         for node in block.nodes:
@@ -167,8 +169,8 @@ class _Solver:
                 for stacked, result in zip(node.stacked, node.slice_results, strict=True):
                     if self.fragments[result.id]:
                         home = prefer(self.placement, self.fragments[result.id])
-                        apart = self.of(stacked) - self.of(result)
-                        self.sender.update({(stacked.id, fragment): home for fragment in apart})
+                        receivers = self.of(stacked) - self.of(result)
+                        self.sender.update({(stacked.id, fragment): home for fragment in receivers})
 
     def _from(self, value: Value, home: str | None) -> None:
         if home:

@@ -1,4 +1,4 @@
-"""What two processes must have in common to train together: the plan, and what it computes to the last constant."""
+"""A hash of the plan and of the traced program with its constants, which processes that train together must share."""
 
 import dataclasses
 import functools
@@ -17,14 +17,14 @@ from fragmenta.graph import Plan
 from fragmenta.tracing.jaxprs import is_literal, key_dtype, open_jaxpr
 from fragmenta.tracing.trace import abstract_state
 
-_WHERE = re.compile(r"0x[0-9a-f]+|[^\s'\"(]*\.py(:\d+)?")
-"""Addresses and source files, which differ from process to process and from machine to machine."""
+_LOCATIONS = re.compile(r"0x[0-9a-f]+|[^\s'\"(]*\.py(:\d+)?")
+"""Memory addresses and source paths, which differ between processes and machines."""
 
 
 def fingerprint(plan: Plan, algorithm: Algorithm, env: Environment) -> str:
-    """The same in every process that makes the same plan of the same code with the same version of JAX.
+    """Hash that is equal in all processes that build the same plan from the same code with the same JAX version.
 
-    Covers the traced program with its constants, and the code of functions that it calls on the host.
+    Covers the traced program with its constants, and the code of the host functions it calls.
     """
     state = abstract_state(algorithm, env)
     traced = jax.make_jaxpr(lambda state: algorithm.iterate(env, state))(state)
@@ -33,7 +33,7 @@ def fingerprint(plan: Plan, algorithm: Algorithm, env: Environment) -> str:
 
 
 class _Listing:
-    """A traced program as lines. JAX's own text leaves out constants, and shows which parts happened to be cached."""
+    """A traced program as text. JAX's own listing omits constants and depends on what happened to be cached."""
 
     def __init__(self) -> None:
         self._numbers: dict[Any, int] = {}
@@ -59,7 +59,7 @@ class _Listing:
             return "{\n" + "\n".join(_Listing().program(value)) + "\n}"
         if isinstance(value, (tuple, list)):
             return "(" + ", ".join(map(self._parameter, value)) + ")"
-        if isinstance(value, (set, frozenset)):  # their order is that of hashes, which differ
+        if isinstance(value, (set, frozenset)):  # iteration order depends on hashes, which differ between processes
             return "{" + ", ".join(sorted(map(self._parameter, value))) + "}"
         if isinstance(value, dict):
             return "{" + ", ".join(sorted(f"{key}: {self._parameter(value[key])}" for key in value)) + "}"
@@ -76,12 +76,12 @@ class _Listing:
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
             return type(value).__qualname__ + self._parameter(fields)
-        return _WHERE.sub("", repr(value))
+        return _LOCATIONS.sub("", repr(value))
 
 
 def _content(array: Any) -> str:
-    """Type, shape and numbers of a constant."""
+    """Dtype, shape and a hash of the content of a constant."""
     if hasattr(array, "dtype") and key_dtype(array.dtype):
         array = jax.random.key_data(array)
-    found = np.asarray(array)
-    return f"{found.dtype}{found.shape}{hashlib.sha256(found.tobytes()).hexdigest()}"
+    values = np.asarray(array)
+    return f"{values.dtype}{values.shape}{hashlib.sha256(values.tobytes()).hexdigest()}"

@@ -1,4 +1,4 @@
-"""Join what shares a device: there, an interface would only cost."""
+"""Merge fragments and replicas that share a device, where an interface would be pure overhead."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -9,16 +9,16 @@ from fragmenta.graph import Fragment
 def merge(fragments: Sequence[Fragment], host: Sequence[str] = ()) -> list[Fragment]:
     """Afterwards no two replicas of a fragment share a device, and no two fragments have the same devices.
 
-    Replicas become one that is traced with more environments; fragments become one that holds the stages of both.
-    Left apart are replicas where a device has more of them than another, because parts must be of equal size;
-    fragments that do not wait for each other, because that changes what they compute; and those with a stage in
-    `host`, because while one replica waits for its environments another one can use the device.
+    Merged replicas become one replica with more environments; merged fragments become one with the stages of both.
+    Exceptions: replicas stay separate if devices have unequal numbers of them, because parts must be of equal size;
+    so do asynchronous fragments, because merging changes what they compute; and fragments with a stage in `host`,
+    because one replica can use the device while another waits for its environments.
     """
-    drifting = {f.name for f in fragments for d in f.delivery if not d.waits}
-    drifting |= {d.source for f in fragments for d in f.delivery if not d.waits}
+    asynchronous_names = {f.name for f in fragments for d in f.delivery if not d.waits}
+    asynchronous_names |= {d.source for f in fragments for d in f.delivery if not d.waits}
     merged: dict[tuple[str, ...], Fragment] = {}
     for fragment in fragments:
-        if fragment.name in drifting or set(fragment.stages) & set(host):
+        if fragment.name in asynchronous_names or set(fragment.stages) & set(host):
             merged[(*fragment.devices, fragment.name)] = fragment
             continue
         fragment = dataclasses.replace(_merge_replicas(fragment), delivery=())

@@ -1,4 +1,4 @@
-"""Give every stage its fragment, and refuse what a policy forgot or invented."""
+"""Assign every stage to a fragment; reject stages that the distribution policy left out or made up."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ class Placement:
     graph: Graph
     fragments: tuple[Fragment, ...]
     apart: bool = False
-    """Replicas that talk to each other are in processes of their own."""
+    """Whether replicas that exchange values run in separate processes."""
 
     def fragment_of(self, call: Call) -> str:
         """The fragment that runs a call."""
@@ -23,26 +23,26 @@ class Placement:
 
 
 def place(graph: Graph, fragments: Sequence[Fragment], cluster: Cluster) -> Placement:
-    """Check a policy's answer against the graph, and open the stages of which it places the inner ones.
+    """Check the fragments of a distribution policy against the graph, and open stages whose inner stages it places.
 
-    Afterwards every Call has one fragment, devices are listed per replica, and replicas divide the environments.
+    Afterwards every Call has one fragment, devices are listed per replica, and replica counts divide their axes.
     """
     fragments = tuple(_complete(fragment, cluster, graph) for fragment in fragments)
-    placed = [stage for fragment in fragments for stage in fragment.stages]
-    for name in placed:
+    placed_stages = [stage for fragment in fragments for stage in fragment.stages]
+    for name in placed_stages:
         if name not in graph.stages:
             raise unknown("stage", name, graph.stages, "; the policy places a stage that the algorithm does not have")
-        if placed.count(name) > 1:
-            raise ConfigError(f"stage '{name}' is placed in {placed.count(name)} fragments: place it in one")
+        if placed_stages.count(name) > 1:
+            raise ConfigError(f"stage '{name}' is placed in {placed_stages.count(name)} fragments: place it in one")
     names = [fragment.name for fragment in fragments]
     for source in (d.source for fragment in fragments for d in fragment.delivery):
         if source not in names:
             raise unknown("fragment", source, names, "; a delivery names it as its source")
     if len(set(names)) < len(names):
-        raise ConfigError(f"fragments {', '.join(names)} must have different names")
+        raise ConfigError(f"fragment names must be unique, got {', '.join(names)}: rename one")
     for fragment in fragments:
         _check_divides(fragment, graph)
-    graph = _open(graph, frozenset(placed))
+    graph = _open(graph, frozenset(placed_stages))
     placement = Placement(graph, tuple(fragment for fragment in fragments if fragment.stages), cluster.apart)
     for node in graph.block.walk():
         if isinstance(node, Call):
@@ -50,7 +50,7 @@ def place(graph: Graph, fragments: Sequence[Fragment], cluster: Cluster) -> Plac
             if len(homes) > 1:
                 raise ConfigError(
                     f"stages {', '.join(node.holds)} are inside one {node.stage.partition('(')[0]}, which cannot be "
-                    f"cut: place them in one fragment, or use jax.lax.scan"
+                    f"split across fragments: place them in one fragment, or use jax.lax.scan"
                 )
     return placement
 
@@ -68,52 +68,52 @@ def _complete(fragment: Fragment, cluster: Cluster, graph: Graph) -> Fragment:
     if len(devices) != fragment.replicas:
         raise ConfigError(
             f"fragment '{fragment.name}' names {len(devices)} devices for {fragment.replicas} replicas: "
-            f"name one for all, or one for each"
+            f"name one for all replicas, or one per replica"
         )
     return dataclasses.replace(fragment, devices=devices)
 
 
 def _device(name: str, cluster: Cluster) -> str:
-    """A device of the cluster; a kind alone, as in `gpu`, is the first of that kind."""
-    matching = [d for d in cluster.devices if name in (d, d.partition(":")[0])]
-    if not matching:
+    """A device of the cluster; a bare kind such as `gpu` means the first device of that kind."""
+    matches = [d for d in cluster.devices if name in (d, d.partition(":")[0])]
+    if not matches:
         raise unknown("device", name, cluster.devices)
-    return matching[0]
+    return matches[0]
 
 
-def _open(graph: Graph, placed: frozenset[str]) -> Graph:
-    """Look into stages that are not placed themselves but hold stages that are."""
+def _open(graph: Graph, placed_stages: frozenset[str]) -> Graph:
+    """Open the stages that are not placed themselves but contain stages that are."""
     while True:
         calls = [node for node in graph.block.walk() if isinstance(node, Call)]
-        missing = {name: node for node in calls for name in node.holds if name not in placed}
-        called = {name for call in calls for name in call.holds}
+        missing = {name: node for node in calls for name in node.holds if name not in placed_stages}
+        called_stages = {name for call in calls for name in call.holds}
         for call in calls:
-            # A stage that is called within another one goes with it; where it is called alone, it is placed itself.
-            for name in (set(call.inner) & placed) - called:
-                if call.stage in placed:
-                    raise ConfigError(f"stages '{call.stage}' and '{name}' within it are both placed: place one")
+            # A stage called within another runs with it; where it is also called at top level, it is placed itself.
+            for name in (set(call.inner) & placed_stages) - called_stages:
+                if call.stage in placed_stages:
+                    raise ConfigError(f"stages '{call.stage}' and '{name}' within it are both placed: place only one")
         if not missing:
             return graph
         for name, node in missing.items():
-            if not set(node.inner) & placed:
+            if not set(node.inner) & placed_stages:
                 raise ConfigError(
                     f"stage '{name}' is in no fragment: add it to the stages of one"
                     + (f" (or the stages within it: {', '.join(node.inner)})" if node.inner else "")
                 )
-        inside = {outer for node in missing.values() for outer in (node.stage, *node.inner)} - placed
-        graph = graph.retrace(graph.sizes, frozenset(inside))
+        stages_to_open = {outer for node in missing.values() for outer in (node.stage, *node.inner)} - placed_stages
+        graph = graph.retrace(graph.sizes, frozenset(stages_to_open))
 
 
 def _check_divides(fragment: Fragment, graph: Graph) -> None:
-    """Replicas hold parts of equal size."""
+    """The number of replicas must divide the axis, because replicas hold parts of equal size."""
     if fragment.axis is None or fragment.replicas == 1 or graph.sizes[fragment.axis] % fragment.replicas == 0:
         return
     size, noun, count = graph.sizes[fragment.axis], graph.nouns[fragment.axis], fragment.replicas
     divisors = [d for d in range(1, size + 1) if size % d == 0]
-    fitting = [max(d for d in divisors if d <= count), *[d for d in divisors if d > count][:1]]
+    replica_counts = [max(d for d in divisors if d <= count), *[d for d in divisors if d > count][:1]]
     below, above = size - size % count, size - size % count + count
     sizes_text = f"{below} or {above}" if below else f"{above}"
     raise ConfigError(
         f"{count} replicas of fragment '{fragment.name}' do not divide {size} {noun}: "
-        f"the nearest that do are {' and '.join(map(str, fitting))} replicas, or {sizes_text} {noun}"
+        f"the nearest that do are {' and '.join(map(str, replica_counts))} replicas, or {sizes_text} {noun}"
     )

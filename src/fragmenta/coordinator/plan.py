@@ -1,4 +1,4 @@
-"""From a graph and a policy to a plan: the passes in order."""
+"""From a graph and a distribution policy to a plan: the passes in order."""
 
 import dataclasses
 
@@ -13,7 +13,7 @@ _OVERLAPS = "single_learner_coarse"
 
 
 def project(graph: Graph, policy: str | Policy, cluster: Cluster, merge: bool = True) -> Plan:
-    """Apply a policy to a graph: one program per fragment, fragments and replicas that share a device merged."""
+    """Apply a distribution policy to a graph: one program per fragment, merging what shares a device if `merge`."""
     if cluster.replicas < 1:
         raise ConfigError(f"replicas is {cluster.replicas}: it must be at least 1")
     if cluster.lag not in (0, 1):
@@ -21,14 +21,14 @@ def project(graph: Graph, policy: str | Policy, cluster: Cluster, merge: bool = 
     if cluster.max_lag is not None and cluster.max_lag < 0:
         raise ConfigError(f"max_lag is {cluster.max_lag}: it must be at least 0")
     nested = tuple(stage for stage in graph.stages if stage not in graph.top_stages)
-    told = {"host": graph.host_stages, "nested": nested, "rollout": graph.rollout_stages}
-    cluster = dataclasses.replace(cluster, agents=graph.sizes.get("agents", 1), **told)
+    graph_facts = {"host": graph.host_stages, "nested": nested, "rollout": graph.rollout_stages}
+    cluster = dataclasses.replace(cluster, agents=graph.sizes.get("agents", 1), **graph_facts)
     function = resolve(policy)
     name = policy if isinstance(policy, str) else getattr(policy, "__name__", "policy")
     fragments = list(function(graph.top_stages, cluster))
-    wrong = [item for item in fragments if not isinstance(item, Fragment)]
-    if wrong or not fragments:
-        raise ConfigError(f"policy '{name}' must return a list of Fragment, got {wrong or fragments}")
+    invalid_items = [item for item in fragments if not isinstance(item, Fragment)]
+    if invalid_items or not fragments:
+        raise ConfigError(f"policy '{name}' must return a list of Fragment, got {invalid_items or fragments}")
     placement = place(graph, fragments, cluster)
     if merge:
         placement = place(graph, merge_fragments(placement.fragments, graph.host_stages), cluster)
@@ -39,5 +39,5 @@ def project(graph: Graph, policy: str | Policy, cluster: Cluster, merge: bool = 
             f"lag is {cluster.lag}, but policy '{name}' has nothing to overlap: leave it out, or use {_OVERLAPS}"
         )
     if cluster.max_lag is not None and not any(delivery.kind == "latest" for delivery in kinds):
-        raise ConfigError(f"max_lag is {cluster.max_lag}, but under policy '{name}' nothing drifts: leave it out")
+        raise ConfigError(f"max_lag is {cluster.max_lag}, but policy '{name}' is not asynchronous: leave it out")
     return plan

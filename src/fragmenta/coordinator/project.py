@@ -1,4 +1,4 @@
-"""Cut the graph into one program per fragment, with the values that cross as pairs of Send and Recv."""
+"""Cut the graph into one program per fragment; each value that crosses between them becomes a Send and a Recv."""
 
 import dataclasses
 
@@ -29,7 +29,7 @@ from fragmenta.graph.layout import PARTIAL, WHOLE, Layout
 
 
 class _ViewError(Exception):
-    """A fragment has to be seen otherwise: its replicas run together, or they hold the sum of a value, not summands."""
+    """A fragment needs another view: its replicas must run together, or hold a value summed, not as partial sums."""
 
     def __init__(self, fragment: str, together: bool, summed: int | None = None) -> None:
         super().__init__(fragment)
@@ -37,13 +37,13 @@ class _ViewError(Exception):
 
 
 def project(placement: Placement, policy: str) -> Plan:
-    """One program per fragment. Afterwards sends and receives pair up in program order, and every program keeps its
-    state: what all programs together compute is what the graph computes.
+    """One program per fragment. Afterwards sends and receives pair up in program order, every program keeps its state,
+    and all programs together compute what the graph computes.
 
-    Replicas of a fragment that have something to exchange run together.
+    Replicas of a fragment that exchange values run together.
     """
     if any(d.kind != "every" for f in placement.fragments for d in f.delivery):
-        return drifting_plan(placement, policy)
+        return asynchronous_plan(placement, policy)
     together: set[str] = set()
     combined: dict[str, frozenset[int]] = {}
     partitioners = {f.replicas: Partitioner(f.replicas) for f in placement.fragments}
@@ -74,16 +74,16 @@ def project(placement: Placement, policy: str) -> Plan:
 
 
 def _stages_meet(its_view: View, placement: Placement) -> bool:
-    """Whether replicas exchange something within the stages of their fragment."""
+    """Whether replicas exchange values within the stages of their fragment."""
     calls = [node for node in its_view.nodes.values() if isinstance(node, Call)]
-    own = (call for call in calls if placement.fragment_of(call) == its_view.fragment.name)
-    return any(call.share and call.share.exchanges for call in own)
+    own_calls = (call for call in calls if placement.fragment_of(call) == its_view.fragment.name)
+    return any(call.share and call.share.exchanges for call in own_calls)
 
 
-def drifting_plan(placement: Placement, policy: str) -> Plan:
-    """The plan of fragments that do not wait for each other: each replica works as if there were no others.
+def asynchronous_plan(placement: Placement, policy: str) -> Plan:
+    """The plan under an asynchronous distribution policy: each replica works as if there were no others.
 
-    All of it is traced with one replica's environments, since that is what arrives at a time.
+    Everything is traced at the size of one replica's environments, because data arrives from one replica at a time.
     """
     replicated = [f for f in placement.fragments if f.replicas > 1 and f.axis]
     if not replicated:
@@ -93,24 +93,24 @@ def drifting_plan(placement: Placement, policy: str) -> Plan:
         return plan
     axis, count = replicated[0].axis, replicated[0].replicas
     assert axis is not None
-    wide = placement.graph
-    graph = wide.retrace(wide.sizes | {axis: wide.sizes[axis] // count}, wide.opened)
+    full_graph = placement.graph
+    graph = full_graph.retrace(full_graph.sizes | {axis: full_graph.sizes[axis] // count}, full_graph.opened)
     placement = dataclasses.replace(placement, graph=graph)
     ownership = own(placement)
-    splits = dict(zip((v.id for v in graph.state_inputs), wide.splits(axis), strict=True))
-    held: dict[int, Layout] = {key: split for key, split in splits.items() if split}
+    splits = dict(zip((v.id for v in graph.state_inputs), full_graph.splits(axis), strict=True))
+    split_state: dict[int, Layout] = {key: split for key, split in splits.items() if split}
     views = {}
     for fragment in placement.fragments:
-        alone = dataclasses.replace(whole_view(placement, fragment), parts=count)
-        views[fragment.name] = dataclasses.replace(alone, layouts=held if fragment.replicas > 1 else {})
+        whole = dataclasses.replace(whole_view(placement, fragment), parts=count)
+        views[fragment.name] = dataclasses.replace(whole, layouts=split_state if fragment.replicas > 1 else {})
     plan = cut(placement, policy, views, ownership)
     check_delivery(plan)
-    check_parts(plan, wide, held)
+    check_parts(plan, full_graph, split_state)
     return plan
 
 
 def cut(placement: Placement, policy: str, views: dict[str, View], ownership: Ownership) -> Plan:
-    """One program per fragment, by what each of them sees of the graph."""
+    """One program per fragment, from its view of the graph."""
     needs = demand(placement, ownership, views)
     cutter = _Cutter(placement, views, needs)
     graph = placement.graph
@@ -150,7 +150,7 @@ class _Cutter:
         return self.has(value, fragment) and (value.id, fragment) not in self.needs.sender
 
     def block(self, block: Block, params: tuple[Value, ...], times: int) -> dict[str, list[Instruction]]:
-        """What each fragment does for the block, in one order that all of them follow."""
+        """Each fragment's instructions for the block, in an order that is consistent across fragments."""
         programs: dict[str, list[Instruction]] = {name: [] for name in self.views}
         for param in params:
             self._exchange(param, programs, times)
@@ -192,8 +192,8 @@ class _Cutter:
                 programs[name].append(Repeat(twin, tuple(body), carries, sequences, stacked))
 
     def _conversions(self, its_view: View, node: Node, places: list[tuple[str, int]]) -> list[Run]:
-        found = (its_view.conversions.get((node.id, which, i)) for which, i in places)
-        return [Run(node) for node in found if node]
+        nodes = (its_view.conversions.get((node.id, which, i)) for which, i in places)
+        return [Run(node) for node in nodes if node]
 
     def _exchange(self, value: Value, programs: dict[str, list[Instruction]], times: int) -> None:
         for consumer in self.views:
@@ -207,34 +207,36 @@ class _Cutter:
     def _interface(self, value: Value, producer: str, consumer: str, times: int) -> Interface:
         source, target = self.views[producer], self.views[consumer]
         name = self.placement.graph.names.get(value.id, "")
-        held = source.layout(value) if source.replicas > 1 else WHOLE
-        wanted = target.layout(value) if target.replicas > 1 else WHOLE
+        producer_layout = source.layout(value) if source.replicas > 1 else WHOLE
+        consumer_layout = target.layout(value) if target.replicas > 1 else WHOLE
         if source.layout(value) == PARTIAL and (source.replicas == 1 or target.replicas > 1):
             raise _ViewError(producer, together=True, summed=value.id)
-        if target.layout(value) == PARTIAL:  # what arrives is the sum
+        if target.layout(value) == PARTIAL:  # an interface delivers the sum
             raise _ViewError(consumer, together=False, summed=value.id)
         delivery = target.fragment.delivery_from(producer)
-        if delivery.kind == "any":  # how old the source's values may be is known here only
+        if delivery.kind == "any":  # the bound is declared by the source, on what it takes from the consumer
             delivery = dataclasses.replace(delivery, max_lag=source.fragment.delivery_from(consumer).max_lag)
-        operator = _operator(held, wanted, source, target)
+        operator = _operator(producer_layout, consumer_layout, source, target)
         copies = {Operator.BROADCAST: target.replicas, Operator.REDUCE: source.replicas}.get(operator, 1)
-        if operator == Operator.ALL_TO_ALL and wanted == WHOLE:
+        if operator == Operator.ALL_TO_ALL and consumer_layout == WHOLE:
             copies = target.replicas
-        return Interface(value, name, producer, consumer, operator, held, wanted, times, copies, delivery)
+        return Interface(
+            value, name, producer, consumer, operator, producer_layout, consumer_layout, times, copies, delivery
+        )
 
 
-def _operator(held: Layout, wanted: Layout, source: View, target: View) -> Operator:
-    """The table of design: producer's and consumer's replicas, and how each holds the value, give the operator."""
+def _operator(producer_layout: Layout, consumer_layout: Layout, source: View, target: View) -> Operator:
+    """The operator that follows from both sides' replica counts and layouts of the value."""
     if target.fragment.delivery_from(source.fragment.name).kind == "any":
         return Operator.GATHER if source.replicas > 1 else Operator.SEND
-    if source.replicas == 1 or held == WHOLE:
+    if source.replicas == 1 or producer_layout == WHOLE:
         if target.replicas == 1:
             return Operator.SEND
-        if wanted != WHOLE:
+        if consumer_layout != WHOLE:
             return Operator.SCATTER
         same = source.replicas == target.replicas
         return Operator.SEND if same else Operator.BROADCAST
     if target.replicas == 1:
-        return Operator.REDUCE if held == PARTIAL else Operator.GATHER
-    same = source.replicas == target.replicas and held == wanted
+        return Operator.REDUCE if producer_layout == PARTIAL else Operator.GATHER
+    same = source.replicas == target.replicas and producer_layout == consumer_layout
     return Operator.SEND if same else Operator.ALL_TO_ALL

@@ -1,4 +1,4 @@
-"""Where values come from: whose stages a value is made of, and so whose a piece of state is."""
+"""Data provenance: which fragments' stages a value is computed from, and hence which fragment owns each state leaf."""
 
 import dataclasses
 
@@ -6,14 +6,14 @@ from fragmenta.coordinator.place import Placement
 from fragmenta.graph import Block, Call, Loop, Value
 
 Sources = frozenset[str | int]
-"""Fragments, and inputs of the enclosing block (by id) that stand for whatever they are made of."""
+"""Fragment names, and ids of inputs of the enclosing block, which stand for their own sources."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Ownership:
-    """`fragments` says, per value, whose stages it is made of within its block; `owner` who keeps a piece of state.
+    """`fragments`: the fragments whose stages a value is computed from; `owner`: the fragment that keeps a state leaf.
 
-    State that glue alone writes (keys, counters) has no owner: each fragment that needs it carries its own copy.
+    State that only glue writes (keys, counters) has no owner: each fragment that needs it keeps a copy.
     """
 
     fragments: dict[int, frozenset[str]]
@@ -30,9 +30,9 @@ def own(placement: Placement) -> Ownership:
 
 
 def prefer(placement: Placement, candidates: frozenset[str]) -> str:
-    """The fragment to compute something that several could: one without replicas if there is one."""
-    named = [f for f in placement.fragments if f.name in candidates]
-    return min(named, key=lambda f: f.replicas > 1).name
+    """The fragment that computes what several could: one without replicas if there is one."""
+    fragments = [f for f in placement.fragments if f.name in candidates]
+    return min(fragments, key=lambda f: f.replicas > 1).name
 
 
 class _Solver:
@@ -43,28 +43,28 @@ class _Solver:
         self.owner: dict[int, str | None] = {}
 
     def block(self, block: Block) -> None:
-        """The raw sources of every value in the block, with its inputs standing for themselves."""
+        """Compute the raw sources of every value in the block, with its inputs unresolved."""
         self.raw.update({value.id: frozenset([value.id]) for value in block.inputs})
         for node in block.nodes:
             if isinstance(node, Loop):
                 self._loop(node)
                 continue
-            joined: Sources = frozenset().union(*(self.raw[v.id] for v in node.inputs))
+            sources: Sources = frozenset().union(*(self.raw[v.id] for v in node.inputs))
             if isinstance(node, Call):
-                joined = frozenset([self.placement.fragment_of(node)])
-            self.raw.update({value.id: joined for value in node.outputs})
+                sources = frozenset([self.placement.fragment_of(node)])
+            self.raw.update({value.id: sources for value in node.outputs})
 
     def settle(self, block: Block, params: tuple[Value, ...], results: tuple[Value, ...]) -> None:
-        """Resolve what the block's inputs stand for: state for its writers, everything else for nobody."""
+        """Resolve the block's inputs: state resolves to the fragments that write it, everything else to none."""
         writers: dict[int, frozenset[str]] = {value.id: frozenset() for value in block.inputs}
         while True:
-            found = {
+            updated = {
                 param.id: writers[param.id] | self._resolve(self.raw[result.id], writers)
                 for param, result in zip(params, results, strict=True)
             }
-            if all(writers[key] == value for key, value in found.items()):
+            if all(writers[key] == value for key, value in updated.items()):
                 break
-            writers.update(found)
+            writers.update(updated)
         for param in params:
             self.owner[param.id] = prefer(self.placement, writers[param.id]) if writers[param.id] else None
         for value in (*block.inputs, *(v for node in block.nodes for v in node.outputs)):
@@ -75,10 +75,10 @@ class _Solver:
         self.settle(loop.body, loop.carry_params, loop.carry_results)
         outside = {inner.id: self.raw[outer.id] for inner, outer in zip(loop.body.inputs, loop.inputs, strict=True)}
         reached = {param.id: self.raw[param.id] | self.raw[result.id] for param, result in self._carries(loop)}
-        grown = True
-        while grown:
+        has_grown = True
+        while has_grown:
             closed = {key: self._expand(tokens, reached) for key, tokens in reached.items()}
-            grown, reached = closed != reached, closed
+            has_grown, reached = closed != reached, closed
         finals = [(final, reached[param.id]) for final, param in zip(loop.finals, loop.carry_params, strict=True)]
         stacked = [
             (outer, self._expand(self.raw[inner.id], reached))
@@ -86,7 +86,7 @@ class _Solver:
         ]
         for value, tokens in finals + stacked:
             inside = frozenset(t for t in tokens if isinstance(t, str))
-            # Written by stages inside: theirs. By glue alone: whoever runs it needs what it started from.
+            # If stages in the body write it, it comes from them; if only glue does, from the loop's inputs.
             self.raw[value.id] = inside or frozenset().union(*(outside[t] for t in tokens if isinstance(t, int)))
 
     def _carries(self, loop: Loop) -> list[tuple[Value, Value]]:
@@ -97,5 +97,5 @@ class _Solver:
         return tokens.union(*more)
 
     def _resolve(self, tokens: Sources, writers: dict[int, frozenset[str]]) -> frozenset[str]:
-        named = frozenset(t for t in tokens if isinstance(t, str))
-        return named.union(*(writers[t] for t in tokens if isinstance(t, int)))
+        names = frozenset(t for t in tokens if isinstance(t, str))
+        return names.union(*(writers[t] for t in tokens if isinstance(t, int)))

@@ -1,4 +1,4 @@
-"""How the graph looks from inside each fragment: what a replica holds of every value and does of every node."""
+"""The graph as each fragment sees it: which part of every value and of every node a replica has."""
 
 import dataclasses
 
@@ -11,8 +11,8 @@ from fragmenta.graph.layout import WHOLE, Layout
 
 @dataclasses.dataclass(frozen=True)
 class View:
-    """The graph as one fragment's replica sees it. `replicas` counts those that run apart; in one program they count as
-    one. `parts` says into how many parts a value falls."""
+    """The graph as a replica of one fragment sees it. `replicas` counts those that run separately: replicas in one
+    program count as one. `parts` is the number of parts that a value is split into."""
 
     fragment: Fragment
     graph: Graph
@@ -22,11 +22,11 @@ class View:
     nodes: dict[int, Node] = dataclasses.field(default_factory=dict)
     layouts: dict[int, Layout] = dataclasses.field(default_factory=dict)
     conversions: dict[Place, Glue] = dataclasses.field(default_factory=dict)
-    """What has to be converted where a loop or the iteration begins or ends."""
-    elsewhere: frozenset[int] = frozenset()
-    """Glue for which replicas would have to meet, so it is computed outside and received."""
-    meeting: frozenset[int] = frozenset()
-    """Glue for which replicas would have to meet, or for what it takes."""
+    """Layout conversions where a node, a loop or the iteration begins or ends."""
+    external_glue: frozenset[int] = frozenset()
+    """Glue for which replicas would have to exchange values, so another fragment computes it and sends the result."""
+    exchanging_glue: frozenset[int] = frozenset()
+    """Glue for which replicas would have to exchange values, either for itself or for its inputs."""
 
     def layout(self, value: Value) -> Layout:
         """How a replica holds a value."""
@@ -34,7 +34,7 @@ class View:
 
 
 def whole_view(placement: Placement, fragment: Fragment) -> View:
-    """The view of a fragment that sees all of everything."""
+    """The view of a fragment that holds every value whole."""
     nodes = {node.id: node for node in placement.graph.block.walk()}
     return View(fragment, placement.graph, fragment.replicas, fragment.replicas, False, nodes)
 
@@ -47,10 +47,10 @@ def view(
     sources: dict[int, frozenset[str]],
     partitioner: Partitioner,
 ) -> View:
-    """The view of a fragment with replicas that hold parts.
+    """The view of a fragment whose replicas hold parts.
 
-    Afterwards every value of the graph has a layout, every node that the fragment may run takes and gives values in
-    them, and what it takes for that from other replicas is known. Sums in `combined` are not left in summands.
+    Afterwards every value of the graph has a layout, every node that the fragment may run takes and returns values in
+    these layouts, and the exchanges for that are known. Values in `combined` are not left as partial sums.
     """
     count = fragment.replicas
     single = frozenset(f.name for f in placement.fragments if f.replicas == 1)
@@ -69,6 +69,6 @@ def view(
         nodes=walk.nodes,
         layouts={key: layout for key, layout in walk.layouts.items() if layout != WHOLE},
         conversions=walk.conversions,
-        elsewhere=frozenset(walk.elsewhere),
-        meeting=frozenset(walk.meeting),
+        external_glue=frozenset(walk.external_glue),
+        exchanging_glue=frozenset(walk.exchanging_glue),
     )

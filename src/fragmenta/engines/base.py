@@ -1,4 +1,4 @@
-"""What engines have in common: what they are given, what they can do, what they report."""
+"""The common interface of engines: options, setup, reports, and the Engine protocol."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,16 +22,16 @@ class EngineOptions:
     """How processes of an engine are placed and replaced."""
 
     address: str | None = None
-    """For --engine ray: the cluster to run on, as `ray start` printed it. Default: a Ray of its own on this machine."""
+    """For --engine ray: the address of the cluster, as `ray start` prints it. Default: start Ray on this machine."""
     placement: str = "pack"
-    """For --engine ray: pack fragments onto as few machines as will do, or spread them."""
+    """For --engine ray: pack fragments onto as few machines as possible, or spread them."""
     restarts: int = 3
-    """For --engine processes and ray: how many lost fragments are replaced before the run ends."""
+    """For --engine processes and ray: how many lost processes are replaced before the run fails."""
     watchdog: float = 15.0
-    """For --engine processes and ray: seconds without a sign of life after which a fragment counts as lost."""
+    """For --engine processes and ray: seconds without a heartbeat after which a process counts as lost."""
 
     def check(self) -> None:
-        """Refuse what cannot be meant."""
+        """Raise ConfigError for invalid values."""
         if self.placement not in PLACEMENTS:
             raise ConfigError(f"placement is '{self.placement}': choose one of {', '.join(PLACEMENTS)}")
         if self.restarts < 0:
@@ -42,7 +42,7 @@ class EngineOptions:
 
 @dataclasses.dataclass(frozen=True)
 class Setup:
-    """A plan and all that is needed to make it again elsewhere."""
+    """A plan, and everything needed to rebuild it in another process."""
 
     plan: Plan
     algorithm: Algorithm
@@ -53,17 +53,17 @@ class Setup:
     seed: int = 0
     deadline: float = 300.0
     window: Window | None = None
-    """Iterations to record, if any."""
+    """The iterations to record in the timeline, if any."""
     options: EngineOptions = dataclasses.field(default_factory=EngineOptions)
     logs: Path | None = None
-    """Where processes leave what they print."""
+    """The folder for the output of processes."""
     placed: Callable[[Sequence["Placed"]], None] | None = None
-    """Told where the processes are, at the start and whenever one was replaced."""
+    """Called with the locations of processes, at the start and after every replacement."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Placed:
-    """A process of an engine."""
+    """Where a process of an engine runs."""
 
     worker: str
     node: str
@@ -80,19 +80,19 @@ class Report:
     metrics: dict[int, Any]
     busy: dict[str, float]
     lag: int | None
-    """Versions between the parameters that acted and those that learned, where they may differ."""
+    """Versions between the acting and the learning parameters, where they may differ."""
     source: str | None
-    """The replica that was learned from, where any may come first."""
+    """The replica whose data was learned from, under a delivery that takes any replica first."""
     dropped: int
-    """Bundles dropped before this iteration's, because they were too old."""
+    """Bundles dropped before this iteration's because they were too stale."""
     fill: dict[str, float]
-    """Per `producer -> consumer`: how full the fullest of the channels between them is right now, from 0 to 1."""
+    """Per `producer -> consumer`: the fill of the fullest channel between them, from 0 to 1."""
 
 
 def report(
     plan: Plan, iteration: int, outcomes: Sequence[Outcome], busy: Iterable[tuple[str, float]], fill: dict[str, float]
 ) -> Report:
-    """What workers say of an iteration, taken together; `busy` has the fragment of each worker and its share."""
+    """Combine the workers' outcomes of one iteration; `busy` has the fragment and the busy share of values worker."""
     shares: dict[str, list[float]] = {}
     for fragment, share in busy:
         shares.setdefault(fragment, []).append(share)
@@ -100,7 +100,7 @@ def report(
     return Report(
         iteration,
         {i: value for outcome in outcomes for i, value in outcome.metrics.items()},
-        {fragment: sum(each) / len(each) for fragment, each in shares.items()},
+        {fragment: sum(values) / len(values) for fragment, values in shares.items()},
         max((outcome.lag for outcome in outcomes if outcome.lag is not None), default=None),
         next((f"{feeder}[{outcome.source}]" for outcome in outcomes if outcome.source is not None), None),
         sum(outcome.dropped for outcome in outcomes),
@@ -109,41 +109,41 @@ def report(
 
 
 class Engine(Protocol):
-    """Runs a plan. A context manager: leaving it ends all that it started."""
+    """Runs a plan. A context manager: leaving it stops everything that it started."""
 
     @property
     def env(self) -> Environment:
-        """The environment to initialise the state with: what it resets is what the fragments will step."""
+        """The environment to initialise the state with: its resets act on the environments that the fragments step."""
         ...
 
     def begin(self, state: Sequence[Any], in_flight: InFlight | None = None) -> None:
-        """Give the fragments the leaves of the state, and what is on its way to those that work one iteration behind,
-        if the plan fits that; before the first `run`."""
+        """Load the leaves of the state and, for fragments that work one iteration behind, the values in flight (which
+        must fit the plan); call it before the first `run`."""
         ...
 
     def run(self, iterations: int) -> Iterator[Report]:
-        """Train, and yield a report per iteration; may be called again to go on."""
+        """Train, and yield a report per iteration; call it again to continue."""
         ...
 
     def state(self) -> list[Any]:
-        """The leaves of the state, all of one moment, between two calls of `run`."""
+        """A consistent snapshot of the state's leaves, between two calls of `run`."""
         ...
 
     @property
     def replaced(self) -> int:
-        """How many processes were lost and replaced so far."""
+        """The number of processes lost and replaced so far."""
         ...
 
     def in_flight(self) -> InFlight:
-        """What fragments that work one iteration behind will take next, of the same moment as the state."""
+        """Values in flight to fragments that work one iteration behind, consistent with the state."""
         ...
 
     def finish(self) -> None:
-        """Let fragments that run freely end after the iteration that they are in."""
+        """Stop free-running fragments after their current iteration."""
         ...
 
     def timelines(self) -> list[WorkerTimeline]:
-        """What was recorded."""
+        """The recorded timelines."""
         ...
 
     def __enter__(self) -> "Engine": ...

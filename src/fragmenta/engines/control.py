@@ -1,4 +1,4 @@
-"""The coordinator's end of a process: orders and answers, reports, signs of life."""
+"""The coordinator's connection to a process: orders and answers, reports, heartbeats."""
 
 import contextlib
 import itertools
@@ -20,17 +20,17 @@ MOST_BYTES = 1 << 36
 
 
 class Connection:
-    """Messages over a socket: JSON, and arrays as raw bytes. Any thread may send; one receives."""
+    """Messages over a socket: JSON, and arrays as raw bytes. Any thread may send; one thread receives."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket, self._lock = sock, threading.Lock()
         self.heard = time.monotonic()
-        """When the last byte came: a large message that is still on its way is a sign of life, too."""
+        """When the last byte arrived: a large message in transit counts as a heartbeat, too."""
         sock.settimeout(None)
 
     @property
     def address(self) -> str:
-        """This side's address: one at which the other side can reach this machine."""
+        """The local address, at which the other side can reach this machine."""
         return self._socket.getsockname()[0]
 
     def send(self, message: dict[str, Any], arrays: Sequence[np.ndarray] = ()) -> None:
@@ -45,39 +45,39 @@ class Connection:
 
     def receive(self) -> tuple[dict[str, Any], list[np.ndarray]]:
         """The next message; EOFError if the other side is gone."""
-        text, raw = _HEAD.unpack(self._exactly(_HEAD.size))
+        text, raw = _HEAD.unpack(self._recv_exactly(_HEAD.size))
         if raw > MOST_BYTES:
             raise EOFError
-        message = json.loads(bytes(self._exactly(text)))
-        return message, unpack(self._exactly(raw))[0] if raw else []
+        message = json.loads(bytes(self._recv_exactly(text)))
+        return message, unpack(self._recv_exactly(raw))[0] if raw else []
 
-    def _exactly(self, count: int) -> memoryview:
-        found = memoryview(bytearray(count))
-        at = 0
-        while at < count:
+    def _recv_exactly(self, count: int) -> memoryview:
+        buffer = memoryview(bytearray(count))
+        filled = 0
+        while filled < count:
             try:
-                more = self._socket.recv_into(found[at:])
+                more = self._socket.recv_into(buffer[filled:])
             except OSError:
                 raise EOFError from None
             if not more:
                 raise EOFError
             self.heard = time.monotonic()
-            at += more
-        return found
+            filled += more
+        return buffer
 
     def close(self) -> None:
-        """Hang up; whoever receives on either side gets EOFError."""
-        with contextlib.suppress(OSError):  # the other side may be first
+        """Close the connection; `receive` raises EOFError on both sides."""
+        with contextlib.suppress(OSError):  # the other side may have closed it first
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
 
 class LostError(Exception):
-    """A process is gone or does not answer."""
+    """A process died or does not answer."""
 
 
 class FailedError(Exception):
-    """A process raised an error; has its kind and its traceback as text."""
+    """A process raised an error; carries its type name and its traceback as text."""
 
     def __init__(self, worker: str, kind: str, message: str, trace: str) -> None:
         super().__init__(message)
@@ -85,11 +85,11 @@ class FailedError(Exception):
 
 
 Inbox = queue.SimpleQueue[tuple["Peer", dict[str, Any] | None, list[np.ndarray]]]
-"""Reports of all processes, in the order in which they come; with no message, word of a loss."""
+"""Reports of all processes, in order of arrival; a message of None means that the process was lost."""
 
 
 class Peer:
-    """One process as the coordinator sees it. `how_it_ended` is asked once its connection is gone."""
+    """One process from the coordinator's view. `how_it_ended` is called when its connection is lost."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class Peer:
         how_it_ended: Callable[[], str],
     ) -> None:
         self.index, self.name, self.hello, self.lost = index, name, hello, ""
-        """Its number, its worker's name, what it said of itself, and once it is lost, how."""
+        """Its index, its worker's name, its self-description, and once it is lost, how."""
         self.is_ready = False
         """Whether it has compiled its fragment."""
         self._inbox, self._how_it_ended = inbox, how_it_ended
@@ -114,11 +114,11 @@ class Peer:
 
     @property
     def silent(self) -> float:
-        """For how many seconds it has given no sign of life."""
+        """Seconds since the last heartbeat."""
         return time.monotonic() - self._connection.heard
 
     def order(self, what: str, arrays: Sequence[np.ndarray] = (), **details: Any) -> int:
-        """Send an order; its number, for `answer`."""
+        """Send an order; returns its number, for `answer`."""
         number = next(self._numbers)
         with self._lock:
             self._waiting[number] = queue.SimpleQueue()
@@ -131,51 +131,51 @@ class Peer:
         return number
 
     def answer(self, number: int, timeout: float) -> tuple[dict[str, Any], list[np.ndarray]]:
-        """The answer to an order. LostError if there is none, FailedError if it failed there."""
+        """The answer to an order. LostError if there is none, FailedError if the order failed."""
         try:
-            found = self._waiting[number].get(timeout=timeout)
+            reply = self._waiting[number].get(timeout=timeout)
         except queue.Empty:
             raise LostError(f"{self.name} did not answer within {timeout:g} s") from None
         finally:
             self._waiting.pop(number, None)
-        if found is None:
+        if reply is None:
             raise LostError(f"{self.name} {self.lost}")
-        message, arrays = found
+        message, arrays = reply
         if "failed" in message:
             raise self.failure(message)
         return message, arrays
 
     def failure(self, message: dict[str, Any]) -> "FailedError":
-        """The error that a message tells of."""
+        """The error that a message describes."""
         return FailedError(self.name, message["kind"], message["failed"], message["trace"])
 
     def ask(
         self, what: str, timeout: float, arrays: Sequence[np.ndarray] = (), **details: Any
     ) -> tuple[dict[str, Any], list[np.ndarray]]:
-        """Order and wait."""
+        """Send an order and wait for its answer."""
         return self.answer(self.order(what, arrays, **details), timeout)
 
     def tell(self, what: str, **details: Any) -> None:
-        """Send a word that is not answered."""
+        """Send an order that is not answered."""
         try:
             self._connection.send({"order": what, **details})
         except OSError:
             self._hung_up()
 
     def lose(self, how: str) -> None:
-        """From now on every wait for it ends with LostError."""
+        """Mark it as lost: current and later waits for it raise LostError."""
         with self._lock:
             if self.lost:
                 return
             self.lost = how
             waiting = list(self._waiting.values())
-        for each in waiting:
-            each.put(None)
+        for answers in waiting:
+            answers.put(None)
         self._inbox.put((self, None, []))
         self._connection.close()
 
     def forget(self) -> None:
-        """Wait for the thread that hears it, which ends once it is lost."""
+        """Wait for its reader thread, which ends once the process is lost."""
         self._reader.join()
 
     def _hung_up(self) -> None:

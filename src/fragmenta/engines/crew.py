@@ -1,4 +1,4 @@
-"""The processes of a cluster engine: started, connected to each other, watched."""
+"""Starts, connects and monitors the processes of a cluster engine."""
 
 import functools
 import queue
@@ -16,22 +16,21 @@ from fragmenta.engines.dispatch import links
 from fragmenta.engines.job import pickled_job
 from fragmenta.engines.launcher import Launcher
 from fragmenta.engines.replica import hosts_environments, names, places
-from fragmenta.envs import HostEnvironment
 from fragmenta.errors import ConfigError
 from fragmenta.worker.channels.hello import accept_hello
 
 STARTING_SECONDS = 120.0
 """How long a process may take to start, and a fragment to compile, unless the deadline is longer."""
 BEAT_SECONDS = 1.0
-"""How often processes give signs of life at least."""
+"""Maximum interval between heartbeats."""
 RESTING_SECONDS = 5.0
-"""How long a process may take to come to rest after another one was lost; one that does not is replaced as well."""
+"""How long a process may take to stop after another one was lost; if it takes longer, it is replaced as well."""
 ENDING_SECONDS = 1.0
-"""How long it may take until it is known how a process ended that hung up, or that another one fails with was lost."""
+"""How long to wait for the exit status of a process that disconnected, or for the loss behind a peer's failure."""
 
 
 class Crew:
-    """One process per fragment replica, by its number in `places`."""
+    """One process per fragment replica, by its index in `places`."""
 
     def __init__(self, setup: Setup, launcher: Launcher) -> None:
         self.places = places(setup.plan)
@@ -39,12 +38,12 @@ class Crew:
         self.inbox: Inbox = queue.SimpleQueue()
         self.peers: dict[int, Peer] = {}
         self.patience = max(STARTING_SECONDS, setup.deadline)
-        """How long a process may take to start, to compile, or to make its connections."""
+        """How long a process may take to start, to compile, or to connect."""
         self._setup, self._launcher, self._links = setup, launcher, links(setup.plan)
         self._beat = min(BEAT_SECONDS, setup.options.watchdog / 4)
         self._fingerprint = fingerprint(setup.plan, setup.algorithm, setup.env)
         self._token, self._job = secrets.token_bytes(32), pickled_job(setup)
-        self._arrived, self._closed = threading.Condition(), threading.Event()
+        self._arrival, self._closed = threading.Condition(), threading.Event()
         self._listener = socket.create_server((launcher.address, 0))
         self._threads = [
             threading.Thread(target=self._accept, name="fragmenta-accepts", daemon=True),
@@ -55,87 +54,87 @@ class Crew:
 
     @property
     def is_closed(self) -> bool:
-        """Whether all has come to an end."""
+        """Whether the crew is closed."""
         return self._closed.is_set()
 
     def __len__(self) -> int:
         return len(self.places)
 
-    def start(self, which: Iterable[int]) -> None:
-        """Start these, all at once, in place of those that were there; let them join their groups and compile."""
-        which = list(which)
-        before = {i: self.peers.get(i) for i in which}
+    def start(self, indices: Iterable[int]) -> None:
+        """Start or replace these processes, all at once; they join their distributed groups and compile."""
+        indices = list(indices)
+        before = {i: self.peers.get(i) for i in indices}
         address = self._listener.getsockname()[:2]
-        for i in which:
+        for i in indices:
             self._launcher.start(i, self._job, address, self._token)
         end = time.monotonic() + self.patience
-        with self._arrived:
-            while missing := [i for i in which if self.peers.get(i) is before[i]]:
+        with self._arrival:
+            while missing := [i for i in indices if self.peers.get(i) is before[i]]:
                 for i in missing:
                     if how := self._launcher.ended(i):
                         raise LostError(f"{self.names[i]} {how} before it was ready")
                 if time.monotonic() > end:
                     raise LostError(f"{self.names[missing[0]]} did not start within {self.patience:g} s")
-                self._arrived.wait(0.2)
-        self._prepare(which)
+                self._arrival.wait(0.2)
+        self._prepare(indices)
 
-    def _prepare(self, which: list[int]) -> None:
-        groups = [group for group in self.groups() if group[0] in which]
-        led = self.ask({group[0]: {} for group in groups}, "lead", self.patience)
+    def _prepare(self, indices: list[int]) -> None:
+        groups = [group for group in self.groups() if group[0] in indices]
+        leads = self.ask({group[0]: {} for group in groups}, "lead", self.patience)
         details = {}
-        for i in which:
+        for i in indices:
             group = next((g for g in groups if i in g), None)
             details[i] = {
-                "group": group and {**led[group[0]][0], "count": len(group), "index": group.index(i)},
+                "group": group and {**leads[group[0]][0], "count": len(group), "index": group.index(i)},
                 **self._cores(i),
             }
         for i, (answer, _) in self.ask(details, "prepare", self.patience).items():
             if answer["plan"] != self._fingerprint:
                 raise ConfigError(
-                    f"{self.names[i]} on {self.peers[i].hello['host']} makes something else of the same algorithm: its "
-                    f"code or its version of JAX is not the one here"
+                    f"{self.names[i]} on {self.peers[i].hello['host']} builds a different plan: its code or its JAX "
+                    f"version differs from the one here, install the same on every machine"
                 )
             self.peers[i].hello |= {"device": answer["device"], "holds_up": answer["holds_up"]}
             self.peers[i].is_ready = True
         if self._setup.placed:
-            self._setup.placed([self._placed(i) for i in which])
+            self._setup.placed([self._location(i) for i in indices])
 
-    def connect(self, whose: Iterable[int] | None = None) -> None:
-        """Make all connections anew, or those of some."""
+    def connect(self, indices: Iterable[int] | None = None) -> None:
+        """Set up all connections again, or those of some processes."""
         ways = [
             (link, self._index(link.producer, link.source), self._index(link.consumer, link.target))
             for link in self._links
         ]
-        if whose is not None:
-            some = set(whose)
-            ways = [(link, a, b) for link, a, b in ways if {a, b} & some]
-        opened: dict[int, dict[str, bool]] = {}
+        if indices is not None:
+            chosen = set(indices)
+            ways = [(link, a, b) for link, a, b in ways if {a, b} & chosen]
+        receivers: dict[int, dict[str, bool]] = {}
         for link, a, b in ways:
-            opened.setdefault(b, {})[link.name] = self._share_memory(a, b)
-        found = self.ask({b: {"links": names} for b, names in opened.items()}, "open", self.patience)
+            receivers.setdefault(b, {})[link.name] = self._shares_memory(a, b)
+        answers = self.ask({b: {"links": names} for b, names in receivers.items()}, "open", self.patience)
         addresses: dict[int, dict[str, Any]] = {}
         for link, a, b in ways:
-            addresses.setdefault(a, {})[link.name] = found[b][0]["addresses"][link.name]
-        asked = {a: {"addresses": known} for a, known in addresses.items()}
-        unreached = {a: answer["unreached"] for a, (answer, _) in self.ask(asked, "connect", self.patience).items()}
+            addresses.setdefault(a, {})[link.name] = answers[b][0]["addresses"][link.name]
+        orders = {a: {"addresses": targets} for a, targets in addresses.items()}
+        unreached = {a: answer["unreached"] for a, (answer, _) in self.ask(orders, "connect", self.patience).items()}
         for link, a, b in ways:
             if unreached[a] == link.name:
                 raise self._loss([b]) or LostError(f"{self.names[b]} could not be reached by {self.names[a]}")
 
     def ask(self, details: dict[int, dict[str, Any]], what: str, timeout: float) -> dict[int, Any]:
-        """The same order to several at once; their answers."""
-        numbers = {i: (self.peers[i], self.peers[i].order(what, **more)) for i, more in details.items()}
+        """Send the same order to several processes at once; returns their answers."""
+        numbers = {i: (self.peers[i], self.peers[i].order(what, **fields)) for i, fields in details.items()}
         return {i: peer.answer(number, timeout) for i, (peer, number) in numbers.items()}
 
     def bring_to_rest(self, failure: LostError | FailedError) -> list[int]:
-        """Stop everybody, and end those that are lost, that failed, that were not ready yet, that do not stop, or that
-        met with one of these. The numbers of the ended ones.
+        """Stop all processes. Kill those that are lost, failed, not ready yet or do not stop, and their distributed
+        groups. Returns the indices of the killed ones.
         """
         failed = failure.worker if isinstance(failure, FailedError) else ""
         peers = list(self.peers.items())
-        going = {i for i, peer in peers if peer.is_ready and not peer.lost and self.names[i] != failed}
-        lost = set(range(len(self))) - going
-        lost |= self._meeting(lost)
+        healthy = {i for i, peer in peers if peer.is_ready and not peer.lost and self.names[i] != failed}
+        lost = set(range(len(self))) - healthy
+        lost |= self._group_members(lost)
         for i in lost:
             self.end(i)
         resting = {i: self.peers[i] for i in range(len(self)) if i not in lost}
@@ -147,27 +146,27 @@ class Crew:
                 resting[i].answer(number, max(RESTING_SECONDS, self.longest_step(i)))
             except LostError:
                 lost.add(i)
-        lost |= self._meeting(lost)
+        lost |= self._group_members(lost)
         for i in lost:
             self.end(i)
         return sorted(lost)
 
-    def _meeting(self, lost: set[int]) -> set[int]:
-        """Those that meet with one of these: a group of JAX processes cannot be joined again."""
+    def _group_members(self, lost: set[int]) -> set[int]:
+        """All members of the distributed groups of these processes: a group cannot be joined again."""
         return {i for group in self.groups() if lost & set(group) for i in group}
 
     def cause(self, failure: LostError | FailedError) -> LostError | FailedError:
-        """Whoever meets with a process that is lost fails as well; then the loss, which may be known only later."""
+        """The root cause: the loss of a member of the failed process' distributed group, if any, else the failure."""
         if not isinstance(failure, FailedError):
             return failure
-        met = next((g for g in self.groups() if failure.worker in [self.names[i] for i in g]), [])
-        return self._loss(met) or failure
+        group = next((g for g in self.groups() if failure.worker in [self.names[i] for i in g]), [])
+        return self._loss(group) or failure
 
-    def _loss(self, which: list[int]) -> LostError | None:
-        """That of one of these, which may be known only a little later; None if there is none."""
+    def _loss(self, indices: list[int]) -> LostError | None:
+        """The loss of one of these processes, which may be detected only a little later; None if there is none."""
         end = time.monotonic() + ENDING_SECONDS
-        while which and time.monotonic() < end:
-            for peer in (self.peers[i] for i in which if i in self.peers):
+        while indices and time.monotonic() < end:
+            for peer in (self.peers[i] for i in indices if i in self.peers):
                 if peer.lost:
                     return LostError(f"{peer.name} {peer.lost}")
             time.sleep(0.02)
@@ -176,23 +175,23 @@ class Crew:
     def end(self, i: int) -> None:
         """Kill a process."""
         if i in self.peers:
-            self.peers[i].lose("was ended")
+            self.peers[i].lose("was terminated")
         self._launcher.kill(i)
 
     def groups(self) -> list[list[int]]:
-        """Processes that meet in collectives."""
-        found: dict[str, list[int]] = {}
+        """The distributed groups: processes that take part in the same collectives."""
+        groups: dict[str, list[int]] = {}
         for i, (program, _) in enumerate(self.places):
             if program.together and program.replicas > 1:
-                found.setdefault(program.fragment.name, []).append(i)
-        return list(found.values())
+                groups.setdefault(program.fragment.name, []).append(i)
+        return list(groups.values())
 
     def close(self) -> None:
-        """End all processes."""
+        """Terminate all processes."""
         self._closed.set()
         for peer in list(self.peers.values()):
-            peer.lose("was ended")
-        # A thread that accepts would keep the port until somebody connects.
+            peer.lose("was terminated")
+        # Without it, the thread in accept() would keep the port until somebody connects.
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         for thread in self._threads:
@@ -220,23 +219,23 @@ class Crew:
         except (OSError, EOFError, ValueError):
             sock.close()
             return
-        with self._arrived:
+        with self._arrival:
             how = functools.partial(self._how_it_ended, index)
             peer = self.peers[index] = Peer(index, self.names[index], connection, hello, self.inbox, how)
-            self._arrived.notify_all()
+            self._arrival.notify_all()
         peer.tell("live", every=self._beat)
 
     def _watch(self) -> None:
-        """One that gives no sign of life is killed, so that others do not wait for it."""
+        """Kill processes without a heartbeat, so that others do not wait for them."""
         while not self._closed.wait(self._beat):
             for i, peer in list(self.peers.items()):
                 if peer.lost:
                     continue
-                held_up = self.longest_step(i) if peer.hello.get("holds_up") else 0.0
+                step_limit = self.longest_step(i) if peer.hello.get("holds_up") else 0.0
                 silent = peer.silent
-                if silent > max(self._setup.options.watchdog, held_up):
-                    last = f"; it last said that it {peer.doing}" if peer.doing else ""
-                    peer.lose(f"has given no sign of life for {silent:.0f} s{last}")
+                if silent > max(self._setup.options.watchdog, step_limit):
+                    last = f"; last activity: {peer.doing}" if peer.doing else ""
+                    peer.lose(f"has sent no heartbeat for {silent:.0f} s{last}")
                     self._launcher.kill(i)
                 elif how := self._launcher.ended(i):
                     peer.lose(how)
@@ -250,27 +249,24 @@ class Crew:
         return "closed its connection"
 
     def longest_step(self, i: int) -> float:
-        """How long a step of a process' environments on the host may take; 0 if it has none."""
-        env = self._setup.env
-        if not isinstance(env, HostEnvironment) or not hosts_environments(self.places[i][0]):
-            return 0.0
-        return env.pool.options.timeout
+        """Time limit of a step of a process' host environments; 0 if it has none."""
+        return self._setup.env.step_timeout if hosts_environments(self.places[i][0]) else 0.0
 
     def _cores(self, i: int) -> dict[str, int | None]:
-        """How many cores a process has for its environments, an equal share of its machine's; if it is one, which."""
+        """The number of cores for a process' environments, an equal share of its machine; which core, if only one."""
         program, replica = self.places[i]
         if not hosts_environments(program):
             return {"cores": 1, "core": None}
-        neighbours = [j for j, (p, _) in enumerate(self.places) if hosts_environments(p) and self._share_memory(i, j)]
+        neighbours = [j for j, (p, _) in enumerate(self.places) if hosts_environments(p) and self._shares_memory(i, j)]
         share = max(1, self.peers[i].hello["cores"] // len(neighbours))
         return {"cores": share, "core": replica if share == 1 else None}
 
-    def _share_memory(self, a: int, b: int) -> bool:
+    def _shares_memory(self, a: int, b: int) -> bool:
         return self.peers[a].hello["machine"] == self.peers[b].hello["machine"]
 
     def _index(self, fragment: str, replica: int) -> int:
         return next(i for i, (p, r) in enumerate(self.places) if (p.fragment.name, r) == (fragment, replica))
 
-    def _placed(self, i: int) -> Placed:
+    def _location(self, i: int) -> Placed:
         hello = self.peers[i].hello
         return Placed(self.names[i], hello["node"], hello["host"], hello["device"], hello["pid"])

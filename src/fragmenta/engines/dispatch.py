@@ -1,4 +1,4 @@
-"""Prepare a plan for an engine: compile every fragment, split the initial state, connect, and join the final state."""
+"""Prepares a plan for an engine: compiles every fragment, splits the state, connects workers, joins the final state."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fragmenta.coordinator.partition.parts import joined, parts_of
+from fragmenta.coordinator.partition.parts import join_parts, parts_of
 from fragmenta.graph import Delivery, Interface, Operator, Plan, Program
 from fragmenta.graph.layout import Split
 from fragmenta.profiling.timeline import Stopwatch, Window
@@ -23,7 +23,7 @@ from fragmenta.worker.turns import take_turns
 
 @dataclasses.dataclass(frozen=True)
 class Assignment:
-    """What one worker gets: a compiled fragment, which replica it is, its channels, its leaves of the state."""
+    """A worker's share of the plan: a compiled fragment, the replica index, its channels, its leaves of the state."""
 
     deployment: Deployment
     replica: int
@@ -32,18 +32,18 @@ class Assignment:
 
 
 def compile_plan(plan: Plan) -> list[list[Deployment]]:
-    """Compile all fragments, several at a time: per program, one deployment per replica that runs apart.
+    """Compile all fragments in parallel: per program, one deployment per worker.
 
-    Afterwards programs that share several devices take turns.
+    Programs that share several devices launch in turn.
     """
     replicas = {program.fragment.name: program.replicas for program in plan.programs}
-    wanted: dict[tuple[int, Site], None] = {}
+    targets: dict[tuple[int, Site], None] = {}
     sites: list[list[Site]] = []
     for index, program in enumerate(plan.programs):
         devices = program.fragment.devices
         groups = [devices] if program.together or program.replicas == 1 else [(device,) for device in devices]
         sites.append([site(group, program.fragment.axis if program.together else None) for group in groups])
-        wanted.update(dict.fromkeys((index, where) for where in sites[-1]))
+        targets.update(dict.fromkeys((index, where) for where in sites[-1]))
 
     def build(item: tuple[int, Site]) -> Deployment:
         index, where = item
@@ -51,14 +51,14 @@ def compile_plan(plan: Plan) -> list[list[Deployment]]:
         return deploy(schedule, where)
 
     with ThreadPoolExecutor(max_workers=4, thread_name_prefix="fragmenta-compile") as pool:
-        built = dict(zip(wanted, take_turns(list(pool.map(build, wanted))), strict=True))
+        built = dict(zip(targets, take_turns(list(pool.map(build, targets))), strict=True))
     return [[built[index, where] for where in places] for index, places in enumerate(sites)]
 
 
 @dataclasses.dataclass(frozen=True)
 class Link:
-    """A way from one replica to another: for one interface, or for all between two fragments that do not wait for each
-    other."""
+    """A connection from one replica to another: for one interface, or for all interfaces between two fragments that do
+    not wait for each other."""
 
     producer: str
     source: int
@@ -68,12 +68,12 @@ class Link:
 
     @property
     def delivery(self) -> Delivery:
-        """How what goes this way is taken."""
+        """The delivery of its interfaces."""
         return self.interfaces[0].delivery
 
     @property
     def name(self) -> str:
-        """What tells this link from all others; the same wherever the plan is made."""
+        """A unique name, the same in every process that builds the plan."""
         value = self.interfaces[0].value.id
         return f"{self.producer}.{self.source}-{self.consumer}.{self.target}-{value}"
 
@@ -81,17 +81,17 @@ class Link:
 def links(plan: Plan) -> list[Link]:
     """All links of a plan."""
     replicas = {program.fragment.name: program.replicas for program in plan.programs}
-    found, bundled = [], {}
+    result, bundles = [], {}
     for interface in plan.interfaces:
         ends = interface.producer, interface.consumer
         if interface.delivery.kind == "every":
-            found += [Link(ends[0], a, ends[1], b, (interface,)) for a, b in _pairs(interface, replicas)]
+            result += [Link(ends[0], a, ends[1], b, (interface,)) for a, b in _pairs(interface, replicas)]
         else:
-            bundled.setdefault(ends, []).append(interface)
-    for (producer, consumer), interfaces in bundled.items():
+            bundles.setdefault(ends, []).append(interface)
+    for (producer, consumer), interfaces in bundles.items():
         pairs = [(a, b) for a in range(replicas[producer]) for b in range(replicas[consumer])]
-        found += [Link(producer, a, consumer, b, tuple(interfaces)) for a, b in pairs]
-    return found
+        result += [Link(producer, a, consumer, b, tuple(interfaces)) for a, b in pairs]
+    return result
 
 
 def ports_of(
@@ -101,12 +101,12 @@ def ports_of(
     channel: Callable[[Link], Channel],
     mailbox: Callable[[list[Link]], Mailbox],
 ) -> Ports:
-    """The ports of one replica: `channel` gives its end of a link, `mailbox` its end of the mailbox behind several."""
+    """The ports of one replica: `channel` returns its end of a link, `mailbox` its end of the mailbox of several."""
     ports = Ports({}, {}, {}, {})
     boxes: dict[tuple[bool, str], list[Link]] = {}
     for interface in plan.interfaces:
         if interface.producer == fragment and interface.delivery.kind == "every":
-            # Replicas beyond the first have nothing to add to a value that all of them share.
+            # Only the first replica sends a value that all replicas hold whole.
             ports.outgoing[interface.key] = []
     for link in links(plan):
         sends = (link.producer, link.source) == (fragment, replica)
@@ -117,8 +117,8 @@ def ports_of(
             continue
         side = ports.outgoing if sends else ports.incoming
         side.setdefault(link.interfaces[0].key, []).append(channel(link))
-    for (sends, other), behind in boxes.items():
-        (ports.posts if sends else ports.pickups)[other] = mailbox(behind)
+    for (sends, other), group in boxes.items():
+        (ports.posts if sends else ports.pickups)[other] = mailbox(group)
     return ports
 
 
@@ -129,7 +129,7 @@ def assign(
     channel: Callable[[], Channel],
     mailbox: Callable[[Delivery], Mailbox],
 ) -> list[Assignment]:
-    """One assignment per worker, all of them in this process. Afterwards both ends of every link are one object."""
+    """One assignment per worker, all in this process; both ends of a link are the same object."""
     channels = {link.name: channel() for link in links(plan) if link.delivery.kind == "every"}
     boxes = {(i.producer, i.consumer): i.delivery for i in plan.interfaces if i.delivery.kind != "every"}
     mailboxes = {pair: mailbox(delivery) for pair, delivery in boxes.items()}
@@ -143,7 +143,7 @@ def assign(
                 program.fragment.name,
                 replica,
                 lambda link: channels[link.name],
-                lambda behind: mailboxes[behind[0].producer, behind[0].consumer],
+                lambda group: mailboxes[group[0].producer, group[0].consumer],
             ),
             hold_state(program, deployment, part_of_state(program, replica, state)),
         )
@@ -154,18 +154,18 @@ def assign(
 
 def connections(assignments: Sequence[Assignment]) -> dict[str, list[Channel | Mailbox]]:
     """All channels and mailboxes from one fragment to another, by `producer -> consumer`."""
-    found: dict[str, list[Channel | Mailbox]] = {}
+    pairs: dict[str, list[Channel | Mailbox]] = {}
     for assignment in assignments:
         producer = assignment.deployment.schedule.program.fragment.name
         for (_, consumer), channels in assignment.ports.outgoing.items():
-            found.setdefault(f"{producer} -> {consumer}", []).extend(channels)
+            pairs.setdefault(f"{producer} -> {consumer}", []).extend(channels)
         for consumer, box in assignment.ports.posts.items():
-            found.setdefault(f"{producer} -> {consumer}", []).append(box)
-    return {pair: channels for pair, channels in found.items() if channels}
+            pairs.setdefault(f"{producer} -> {consumer}", []).append(box)
+    return {pair: channels for pair, channels in pairs.items() if channels}
 
 
 def time_workers(plan: Plan, assignments: Sequence[Assignment], window: Window) -> list[Stopwatch]:
-    """A stopwatch for every worker; from now on the ends of all channels note to it."""
+    """Create a stopwatch for every worker, and wrap its channels and mailboxes so that they record to it."""
     programs = {program.fragment.name: program for program in plan.programs}
     replicas = {name: program.replicas for name, program in programs.items()}
     stopwatches = []
@@ -185,7 +185,7 @@ def time_workers(plan: Plan, assignments: Sequence[Assignment], window: Window) 
             ):
                 if fragment != name or interface.delivery.kind != "every":
                     continue
-                own = [pair for pair in pairs if pair[side] == replica]
+                local_pairs = [pair for pair in pairs if pair[side] == replica]
                 ends[interface.key] = [
                     TimedChannel(
                         channel,
@@ -194,7 +194,7 @@ def time_workers(plan: Plan, assignments: Sequence[Assignment], window: Window) 
                         f"{programs[interface.producer].worker(source)} -> "
                         f"{programs[interface.consumer].worker(target)}",
                     )
-                    for channel, (source, target) in zip(ends[interface.key], own, strict=True)
+                    for channel, (source, target) in zip(ends[interface.key], local_pairs, strict=True)
                 ]
         for boxes, side in ((ports.posts, "consumer"), (ports.pickups, "producer")):
             for peer, box in boxes.items():
@@ -204,10 +204,10 @@ def time_workers(plan: Plan, assignments: Sequence[Assignment], window: Window) 
 
 
 def collect(plan: Plan, states: Sequence[tuple[Program, dict[int, Any]]], initial: Sequence[Any]) -> list[Any]:
-    """The whole state from the workers' leaves; a leaf that nobody keeps is as it was."""
+    """The whole state from the workers' leaves; a leaf that no worker holds keeps its initial value."""
     leaves = list(initial)
     for i in range(len(leaves)):
-        holders = [(program, kept[i]) for program, kept in states if i in kept]
+        holders = [(program, worker_leaves[i]) for program, worker_leaves in states if i in worker_leaves]
         if not holders:
             continue
         program = holders[0][0]
@@ -215,7 +215,7 @@ def collect(plan: Plan, states: Sequence[tuple[Program, dict[int, Any]]], initia
         layout = program.layout(value)
         if program.replicas > 1 and isinstance(layout, Split):
             parts = [jax.device_put(leaf, jax.devices()[0]) for owner, leaf in holders if owner is program]
-            leaf = joined(parts, layout)
+            leaf = join_parts(parts, layout)
         else:
             leaf = jax.device_put(holders[0][1], jax.devices()[0])
         leaves[i] = from_raw(leaf, plan.graph.state_inputs[i].dtype)
@@ -223,7 +223,7 @@ def collect(plan: Plan, states: Sequence[tuple[Program, dict[int, Any]]], initia
 
 
 def _pairs(interface: Interface, replicas: dict[str, int]) -> list[tuple[int, int]]:
-    """Which replica of the producer sends to which of the consumer."""
+    """Pairs of (producer replica, consumer replica) that exchange the interface."""
     sources, targets = replicas[interface.producer], replicas[interface.consumer]
     if interface.operator in (Operator.BROADCAST, Operator.SCATTER):
         return [(0, target) for target in range(targets)]
@@ -235,21 +235,21 @@ def _pairs(interface: Interface, replicas: dict[str, int]) -> list[tuple[int, in
 
 
 def part_of_state(program: Program, replica: int, state: Sequence[Any]) -> dict[int, Any]:
-    """The leaves that a replica keeps, its own part of those that are split; random keys as plain numbers."""
-    found = {}
+    """A replica's leaves, with its part of those that are split; PRNG keys as integers."""
+    part = {}
     for i in program.state:
         layout = program.layout(program.graph.state_inputs[i])
         leaf = to_raw(state[i])
         if program.replicas > 1 and isinstance(layout, Split):
             leaf = parts_of(leaf, layout, program.replicas)[replica]
-        found[i] = leaf
-    return found
+        part[i] = leaf
+    return part
 
 
 def hold_state(program: Program, deployment: Deployment, leaves: dict[int, Any]) -> dict[int, Any]:
-    """A worker's own copies of its leaves, because it will donate their buffers."""
-    found = {}
+    """Private copies of a worker's leaves on its devices, because it will donate their buffers."""
+    copies = {}
     for i, leaf in leaves.items():
-        place = deployment.held[program.graph.state_inputs[i].id].sharding
-        found[i] = jax.device_put(jnp.copy(leaf), place)
-    return found
+        place = deployment.specs[program.graph.state_inputs[i].id].sharding
+        copies[i] = jax.device_put(jnp.copy(leaf), place)
+    return copies

@@ -14,22 +14,22 @@ from fragmenta.worker.channels.memory import Channel, ClosedError
 from fragmenta.worker.channels.remote import ArrayChannel, BundleSender, Pump, bundle_size, pump_in, pump_out
 
 CAPACITY = 2
-"""Values that a channel holds before its sender waits; of bundles, which are large, a mailbox holds one more."""
+"""Slots of a channel before its sender waits. A pipe of bundles, which are large, has one slot besides the mailbox."""
 
 
 class Ends:
-    """All connections of a replica, until they are closed and made anew."""
+    """All connections of a replica, until they are closed and replaced."""
 
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
         self._channels: dict[str, Channel] = {}
         self._boxes: dict[tuple[str, str], Any] = {}
-        """By producer and consumer: where bundles wait in this process."""
+        """Mailboxes in this process, by producer and consumer."""
         self._pumps: dict[str, Pump] = {}
         self._lock, self._closed = threading.Lock(), False
 
     def open(self, link: Link, shares_memory: bool) -> dict[str, Any]:
-        """The receiving end of a link; its address."""
+        """Create the receiving end of a link; returns its address."""
         capacity = CAPACITY if link.delivery.kind == "every" else 1
         pipe, address = self._exchange.receiver(_pipe_name(link), _size(link), capacity, shares_memory)
         with self._lock:
@@ -40,7 +40,7 @@ class Ends:
         return address
 
     def connect(self, link: Link, address: dict[str, Any], timeout: float) -> None:
-        """The sending end of a link. ClosedError if all was closed meanwhile, or nobody receives."""
+        """Create the sending end of a link. ClosedError if the ends were closed meanwhile, or the receiver is gone."""
         pipe, kind = self._exchange.sender(address, timeout), link.delivery.kind
         with self._lock:
             if self._closed:
@@ -58,21 +58,21 @@ class Ends:
         """This side of a link."""
         return self._channels[link.name]
 
-    def mailbox(self, behind: list[Link]) -> Mailbox:
-        """This side of the mailbox behind several links."""
-        return self._boxes[behind[0].producer, behind[0].consumer]
+    def mailbox(self, group: list[Link]) -> Mailbox:
+        """This side of the mailbox that several links share."""
+        return self._boxes[group[0].producer, group[0].consumer]
 
     def end(self) -> None:
-        """Let posting succeed at once: nobody will pick any more."""
+        """The consumers are finished: make posts return at once."""
         for box in list(self._boxes.values()):
             box.end()
 
     def close(self) -> None:
-        """Wake everyone, on both sides of every link."""
+        """Close both sides of every link and wake all waiting threads."""
         with self._lock:
             self._closed = True
-        for waited in (*list(self._channels.values()), *list(self._boxes.values())):
-            waited.close()
+        for connection in (*list(self._channels.values()), *list(self._boxes.values())):
+            connection.close()
         for pump in list(self._pumps.values()):
             pump.close()
 
@@ -89,7 +89,7 @@ class Ends:
 
 
 def _pipe_name(link: Link) -> str:
-    """Short, and of letters and digits whatever the fragments are called: policies and merging choose those names."""
+    """A hash: short and alphanumeric, whatever names distribution policies and merging give to fragments."""
     return hashlib.sha256(link.name.encode()).hexdigest()[:32]
 
 
@@ -98,7 +98,7 @@ def _keys(link: Link) -> list[tuple[int, str]]:
 
 
 def _size(link: Link) -> int:
-    """Bytes that a message on a link has at most; memory that is never written takes no room."""
+    """Maximum bytes of a message on a link; an upper bound is fine, as memory that is never written costs nothing."""
     values = [interface.value for interface in link.interfaces]
     raw = [jax.eval_shape(to_raw, jax.ShapeDtypeStruct(value.shape, value.dtype)) for value in values]
     return bundle_size([(shape.dtype, shape.shape) for shape in raw])

@@ -1,6 +1,5 @@
-"""Episodes of environments on the host, which other processes have: begun at the start and after a loss."""
+"""Starts episodes of host environments in other processes: at the beginning and after a loss."""
 
-import dataclasses
 import functools
 from collections.abc import Sequence
 from typing import Any
@@ -11,31 +10,32 @@ import numpy as np
 from fragmenta.engines.base import Setup
 from fragmenta.engines.control import FailedError, LostError
 from fragmenta.engines.crew import Crew
-from fragmenta.engines.errors import shown
+from fragmenta.engines.errors import user_error
 from fragmenta.engines.remote_pool import RemotePool
 from fragmenta.engines.replica import hosts_environments
-from fragmenta.envs import Environment, HostEnvironment
+from fragmenta.envs import Environment
 
 
 class EpisodeStarts:
-    """Begins episodes, and knows the state to go on from where they cannot be put back."""
+    """Starts episodes, and computes the state to resume from if host environments cannot be restored."""
 
     def __init__(self, setup: Setup, crew: Crew) -> None:
         self._setup, self._crew = setup, crew
         self._hosts = [i for i, (program, _) in enumerate(crew.places) if hosts_environments(program)]
         self._failure: LostError | FailedError | None = None
-        self.env = self._seen_from_here(self._hosts)
+        self.env = self._remote_env(self._hosts)
         """The environment to initialise the state with."""
 
-    def renewed(self, leaves: list[Any], salt: Sequence[int], only: int | None = None) -> list[Any]:
-        """The state to go on from: environments on the host begin new episodes, all of them or those of process `only`.
+    def renewed_state(self, leaves: list[Any], salt: Sequence[int], only: int | None = None) -> list[Any]:
+        """The state to resume from: all host environments, or only those of process `only`, start new episodes.
 
-        What the state then says of the others is not so. `salt` makes them other episodes than before.
+        With `only`, the entries of the other processes' environments are not valid. `salt` makes the new episodes
+        differ from earlier ones.
         """
         hosts = self._hosts if only is None else [i for i in self._hosts if i == only]
-        if not hosts or not isinstance(self._setup.env, HostEnvironment):
+        if not hosts or self._setup.env.is_replayable:
             return leaves
-        env = self._seen_from_here(hosts)
+        env = self._remote_env(hosts)
         key = functools.reduce(jax.random.fold_in, salt, jax.random.key(self._setup.seed))
         algorithm, self._failure = self._setup.algorithm, None
         try:
@@ -43,36 +43,36 @@ class EpisodeStarts:
         except Exception:
             if self._failure is None:
                 raise
-            self._tell(None)  # it is for the engine to say what becomes of it
+            self._set_failure(None)  # the engine decides how to handle it
             raise self._failure from None
         saved = jax.tree.unflatten(jax.tree.structure(fresh), leaves)
         return jax.tree.leaves(algorithm.with_new_episodes(saved, fresh))
 
-    def restarted(self, count: int) -> None:
-        """Keep how many environments were started anew, for whoever sums up the run."""
-        if isinstance(self._setup.env, HostEnvironment):
-            self._setup.env.pool.restarted = count
+    def set_restarts(self, count: int) -> None:
+        """Store the number of environment restarts, for the summary of the run."""
+        if self._setup.env.host_pool:
+            self._setup.env.host_pool.restarted = count
 
-    def _seen_from_here(self, which: list[int]) -> Environment:
+    def _remote_env(self, hosts: list[int]) -> Environment:
         env = self._setup.env
-        if not isinstance(env, HostEnvironment):
+        if not env.host_pool:
             return env
-        return dataclasses.replace(env, pool=RemotePool(env.pool, functools.partial(self._reset, which)))
+        return env.through(RemotePool(env.host_pool, functools.partial(self._reset, hosts)))
 
-    def _reset(self, which: list[int], seeds: np.ndarray) -> list[list[np.ndarray]]:
-        """Start episodes in the environments of these processes; per process what `Replica.reset` answers."""
-        patience = self._crew.patience + 2 * self._crew.longest_step(which[0])  # they are made first
+    def _reset(self, hosts: list[int], seeds: np.ndarray) -> list[list[np.ndarray]]:
+        """Start episodes in the environments of these processes; returns the answer of `Replica.reset` per process."""
+        patience = self._crew.patience + 2 * self._crew.longest_step(hosts[0])  # the environments are created first
         peers, parts = self._crew.peers, dict(zip(self._hosts, np.split(seeds, len(self._hosts)), strict=True))
         try:
-            numbers = [(peers[i], peers[i].order("reset", [parts[i]])) for i in which]
-            found = dict(zip(which, (peer.answer(n, patience)[1] for peer, n in numbers), strict=True))
+            numbers = [(peers[i], peers[i].order("reset", [parts[i]])) for i in hosts]
+            answers = dict(zip(hosts, (peer.answer(n, patience)[1] for peer, n in numbers), strict=True))
         except (LostError, FailedError) as failure:
             self._failure = failure
-            self._tell(shown(failure))
+            self._set_failure(user_error(failure))
             raise
-        return [found.get(i, found[which[0]]) for i in self._hosts]
+        return [answers.get(i, answers[hosts[0]]) for i in self._hosts]
 
-    def _tell(self, failure: BaseException | None) -> None:
-        """Say what training is to raise: JAX makes another error of what a callback raises."""
-        if isinstance(self.env, HostEnvironment):
-            self.env.pool.failure = failure
+    def _set_failure(self, failure: BaseException | None) -> None:
+        """Set the error that training raises: JAX would wrap an exception of a callback in another type."""
+        if self.env.host_pool:
+            self.env.host_pool.failure = failure

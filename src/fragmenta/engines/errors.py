@@ -1,4 +1,4 @@
-"""What becomes of errors in other processes."""
+"""Errors of other processes, and how they are raised in the user's process."""
 
 from fragmenta.engines.control import FailedError, LostError
 from fragmenta.errors import ConfigError
@@ -15,19 +15,19 @@ class RemoteError(RuntimeError):
 
 
 def is_permanent(failure: LostError | FailedError) -> bool:
-    """Whether a failure would come again in a new process: a user's mistake, or one that has a budget of its own."""
+    """Whether a new process would fail the same way: a user's mistake, or an error with a budget of its own."""
     kinds = ("ConfigError", "UnusableError", "EnvironmentFaultError")
     return isinstance(failure, FailedError) and failure.kind in kinds
 
 
-def shown(error: BaseException) -> BaseException:
-    """The error to raise in the user's process for one that came from another."""
+def user_error(error: BaseException) -> BaseException:
+    """The error to raise in the user's process for an error of another process."""
     if isinstance(error, LostError):
         return RemoteError(str(error))
     if not isinstance(error, FailedError):
         return error
     if error.kind == "EnvironmentFaultError":
-        return EnvironmentFaultError.told(str(error), error.trace)
+        return EnvironmentFaultError.from_message(str(error), error.trace)
     if error.kind in ("ConfigError", "UnusableError"):
         return ConfigError(str(error))
     if error.kind == "DeadlineError":

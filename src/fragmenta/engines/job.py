@@ -1,4 +1,4 @@
-"""What a process needs to make the plan again: the algorithm, the environment, the policy, and how JAX is set."""
+"""Everything a process needs to rebuild the plan: algorithm, environment, distribution policy, and JAX settings."""
 
 import cloudpickle
 import jax
@@ -16,9 +16,9 @@ SETTINGS = (
 
 
 def pickled_job(setup: Setup) -> bytes:
-    """By reference what can be imported there, by value what only this program has.
+    """The job, with importable code pickled by reference and code of the main script by value.
 
-    It is handed over when a process is started, by whoever starts it; nothing that comes by a connection is unpickled.
+    The launcher passes it to a process as it starts it; nothing received over a connection is unpickled.
     """
     return cloudpickle.dumps(
         {

@@ -1,4 +1,4 @@
-"""Everything in one process: a thread per worker, values handed over by reference. No server, no port."""
+"""Runs a plan in one process: a thread per worker, values passed by reference. No server, no port."""
 
 import sys
 import threading
@@ -19,18 +19,18 @@ from fragmenta.worker.execute import DeadlineError, Worker
 from fragmenta.worker.outcome import Outcome
 
 REPORTS_AHEAD = 4
-"""How many reports a worker may be ahead of the caller before it waits; one that launches several iterations at once
-has computed those already."""
+"""How many reports a worker may be ahead of the caller before it waits; the iterations of a burst are already computed
+by then."""
 
 
 class LocalEngine:
-    """Runs a plan on this machine. Use it as a context manager: leaving it ends every thread that it started."""
+    """Runs a plan on this machine. Use it as a context manager: leaving it stops every thread that it started."""
 
     env: Environment
     replaced = 0
 
     def __init__(self, plan: Plan, deadline: float = 300.0, window: Window | None = None) -> None:
-        """Compile everything. With a window, workers record what they do in its iterations."""
+        """Compile everything. With a window, workers record a timeline of its iterations."""
         self.plan, self.deadline, self._window = plan, deadline, window
         self._deployments = compile_plan(plan)
         self._channels: list[MemoryChannel] = []
@@ -42,7 +42,7 @@ class LocalEngine:
         self._done = 0
 
     def begin(self, state: Sequence[Any], in_flight: InFlight | None = None) -> None:
-        """Give every worker its leaves of the state, its channels, and what is on its way there."""
+        """Give every worker its leaves of the state, its channels, and its values in flight."""
         self._initial = list(state)
         assignments = assign(self.plan, self._deployments, self._initial, self._channel, self._mailbox)
         self._between = connections(assignments)
@@ -53,20 +53,20 @@ class LocalEngine:
         ]
         for worker in self._workers:
             if self._runs_freely(worker):
-                worker.copy_state()  # before its thread starts, because it may be asked for at once
+                worker.copy_state()  # before its thread starts, because `state` may be called at once
         if in_flight:
             for worker in self._workers:
                 worker.restore(split_in_flight(self.plan, in_flight, worker))
         self._reports = [self._channel(REPORTS_AHEAD) for _ in self._workers]
 
     def run(self, iterations: int) -> Iterator[Report]:
-        """Train, and yield a report per iteration. A failure of any worker is raised here, as it was raised there.
+        """Train, and yield a report per iteration. An error in any worker is re-raised here.
 
-        May be called again to go on; between two calls `state` is that of one moment. Fragments that run freely go on
-        by themselves until `finish`.
+        Call it again to continue; between two calls, `state` is a consistent snapshot. Free-running fragments keep
+        running until `finish`.
         """
         if self._ending.is_set():
-            raise RuntimeError("this engine has ended: start another one with the state of this one")
+            raise RuntimeError("this engine has finished: start a new one from its state")
         for index, worker in enumerate(self._workers):
             if index in self._threads and self._runs_freely(worker):
                 continue
@@ -79,33 +79,33 @@ class LocalEngine:
         self._wait_for([i for i, worker in enumerate(self._workers) if not self._runs_freely(worker)])
 
     def finish(self) -> None:
-        """Let fragments that run freely end after the iteration that they are in."""
+        """Stop free-running fragments after their current iteration."""
         self._ending.set()
         for box in self._mailboxes:
             box.end()
         self._wait_for(list(self._threads))
 
     def state(self) -> list[Any]:
-        """The leaves of the state after the last iteration; for fragments that run freely, after their own last one."""
-        kept = [
-            (worker.deployment.schedule.program, worker.copied if self._runs_freely(worker) else worker.state())
+        """The leaves of the state after the last iteration; for free-running fragments, after their own last one."""
+        states = [
+            (worker.deployment.schedule.program, worker.state_copy if self._runs_freely(worker) else worker.state())
             for worker in self._workers
         ]
-        return collect(self.plan, kept, self._initial)
+        return collect(self.plan, states, self._initial)
 
     def in_flight(self) -> InFlight:
-        """What fragments that work one iteration behind will take next; ask between two runs, as for the state."""
+        """Values in flight to fragments that work one iteration behind; call it between two runs, like `state`."""
         return join_in_flight(self.plan, [worker.in_flight() for worker in self._workers])
 
     def timelines(self) -> list[WorkerTimeline]:
-        """What every worker did in the window, once the run has ended; empty without a window."""
+        """The recorded timelines of all workers, once the run has ended; empty without a window."""
         return [worker.stopwatch.timeline() for worker in self._workers if worker.stopwatch is not None]
 
     def close(self) -> None:
-        """Wake and end all workers."""
+        """Wake and stop all workers."""
         self._ending.set()
         self._close_all()
-        # A worker in the middle of a computation ends right after it; two seconds is what a failed run may take.
+        # A worker in the middle of a computation stops right after it; do not wait longer than two seconds for that.
         self._join(self._threads, 2.0)
 
     def __enter__(self) -> "LocalEngine":
@@ -123,8 +123,8 @@ class LocalEngine:
         return self._mailboxes[-1]
 
     def _close_all(self) -> None:
-        for waited in (*self._channels, *self._mailboxes):
-            waited.close()
+        for connection in (*self._channels, *self._mailboxes):
+            connection.close()
 
     def _work(self, index: int, iterations: int) -> None:
         worker = self._workers[index]
@@ -183,7 +183,7 @@ class LocalEngine:
         raise error
 
     def _wait_for(self, workers: list[int]) -> None:
-        """Until these have ended; raises what failed in any."""
+        """Wait until these workers have ended; raises the error of any that failed."""
         self._join(workers, self.deadline)
         late = [self._threads[i].name for i in workers if self._threads[i].is_alive()]
         if late:
@@ -198,7 +198,7 @@ class LocalEngine:
 
 
 def all_stacks() -> str:
-    """Where every thread is right now."""
+    """The current stack traces of all threads."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     parts = ["stacks of all threads:"]
     for ident, frame in sys._current_frames().items():

@@ -1,4 +1,4 @@
-"""A process of a cluster engine: makes the plan again, compiles its own fragment, and carries out orders."""
+"""A process of a cluster engine: rebuilds the plan, compiles its fragment, and executes orders."""
 
 import contextlib
 import os
@@ -21,11 +21,11 @@ from fragmenta_host.pool import cores
 
 CONNECT_SECONDS = 30.0
 NODE = "FRAGMENTA_NODE"
-"""Names the node of the cluster that a process is on, where whoever started it knows."""
+"""The environment variable with the cluster node of a process, set by launchers that know it."""
 
 
 def serve(coordinator: tuple[str, int], token: bytes, index: int, job: bytes) -> None:
-    """Connect to the coordinator and carry out its orders until it hangs up."""
+    """Connect to the coordinator and execute its orders until it disconnects."""
     sock = socket.create_connection(coordinator, CONNECT_SECONDS)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     say_hello(sock, token, f"member.{index}")
@@ -36,7 +36,7 @@ def serve(coordinator: tuple[str, int], token: bytes, index: int, job: bytes) ->
 
 
 def machine() -> str:
-    """What processes that can share memory have in common: the running system, and who sees whom in it."""
+    """An id that is equal for processes that can share memory: the boot id, the PID namespace, and the node."""
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:
             boot = file.read().strip()
@@ -45,22 +45,22 @@ def machine() -> str:
         return f"{socket.gethostname()} {os.getpid()}"
 
 
-def keep_to_core(number: int) -> None:
-    """Let this process use one core only; before JAX starts its threads.
+def pin_to_core(number: int) -> None:
+    """Pin this process to one core; call it before JAX starts its threads.
 
-    Acting is a small program between two steps of environments. On threads that may run anywhere it waits until
-    another process' environments leave them a core, which takes longer than computing it.
+    Acting is a small program between two environment steps. Unpinned, its threads wait until the environments of other
+    processes leave them a core, which takes longer than the computation.
     """
     if hasattr(os, "sched_setaffinity"):
-        have = sorted(os.sched_getaffinity(0))
-        os.sched_setaffinity(0, {have[number % len(have)]})
+        core_ids = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {core_ids[number % len(core_ids)]})
 
 
 class Member:
-    """One replica's process. Most orders are carried out in the main thread, in turn.
+    """One replica's process. Most orders are executed in the main thread, one after the other.
 
-    A thread of its own hears them, another one gives signs of life and does nothing else: whatever the process waits
-    for, it is not taken for one that is stuck.
+    One thread receives them, and another only sends heartbeats: whatever the process waits for, it does not count as
+    stuck.
     """
 
     def __init__(self, connection: Connection, token: bytes, index: int, job: bytes) -> None:
@@ -70,38 +70,38 @@ class Member:
         self._running_freely = False
 
     def serve(self) -> None:
-        """Until the coordinator hangs up."""
-        threading.Thread(target=self._hear, name="fragmenta-hears", daemon=True).start()
+        """Execute orders until the coordinator disconnects."""
+        threading.Thread(target=self._receive_orders, name="fragmenta-hears", daemon=True).start()
         while (order := self._orders.get()) is not None:
-            self._carry_out(*order)
+            self._execute(*order)
         if self._replica is not None:
             self._replica.close()
 
-    def _hear(self) -> None:
+    def _receive_orders(self) -> None:
         while True:
             try:
                 message, arrays = self._connection.receive()
             except (EOFError, ValueError):
                 break
-            what = message["order"]
-            if what == "live":
+            order = message["order"]
+            if order == "live":
                 self._in_a_thread(self._live, message["every"])
-            elif what in ("stop", "end"):
-                if self._replica is not None:  # else there is nothing that could wait
-                    getattr(self._replica, what)()
-            elif what == "connect":
-                # While the main thread trains, a replica on the other side may be replaced. It may be slow to answer,
-                # and a stop must be heard meanwhile.
-                assert self._replica is not None, "only one that is ready is asked for it"
-                self._in_a_thread(self._carry_out, message, arrays, self._replica.connecting(message["addresses"]))
-            elif what == "open" or (what == "state" and self._running_freely):
-                self._carry_out(message, arrays)
+            elif order in ("stop", "end"):
+                if self._replica is not None:  # else nothing is waiting
+                    getattr(self._replica, order)()
+            elif order == "connect":
+                # A replica on the other side may be replaced while the main thread trains. It may be slow to answer,
+                # and this thread must still receive a stop.
+                assert self._replica is not None, "connect is only sent after prepare"
+                self._in_a_thread(self._execute, message, arrays, self._replica.connecting(message["addresses"]))
+            elif order == "open" or (order == "state" and self._running_freely):
+                self._execute(message, arrays)
             else:
                 self._orders.put((message, arrays))
         self._orders.put(None)
         if self._replica is not None:
             self._replica.stop()
-        time.sleep(2.0)  # what the main thread is doing may end by itself; if not, it is nobody's any more
+        time.sleep(2.0)  # the main thread may finish by itself; if not, nobody needs its result
         os._exit(1)
 
     def _in_a_thread(self, do: Callable[..., None], *arguments: Any) -> None:
@@ -114,7 +114,7 @@ class Member:
             self._send({"doing": self._replica.doing() if self._replica else "starts"})
             time.sleep(every)
 
-    def _carry_out(
+    def _execute(
         self, message: dict[str, Any], arrays: list[np.ndarray], connect: Callable[[], str | None] | None = None
     ) -> None:
         number = message["number"]
@@ -127,14 +127,14 @@ class Member:
             answer, results = {"stopped": True}, []
         except BaseException as error:
             error = self._replica.cause(error) if self._replica else error
-            own = "".join(traceback.format_exception(error))
-            # What an environment's user needs is the traceback of the environment.
-            trace = error.trace if isinstance(error, EnvironmentFaultError) else own
+            local_trace = "".join(traceback.format_exception(error))
+            # For a fault of an environment, the user needs the traceback of the environment.
+            trace = error.trace if isinstance(error, EnvironmentFaultError) else local_trace
             answer, results = {"failed": str(error), "kind": type(error).__name__, "trace": trace}, []
         self._send({"answers": number, **answer}, results)
 
     def _send(self, message: dict[str, Any], arrays: Any = ()) -> None:
-        with contextlib.suppress(OSError):  # that the coordinator is gone, `_hear` notices too
+        with contextlib.suppress(OSError):  # if the coordinator is gone, `_receive_orders` notices
             self._connection.send(message, arrays)
 
     def _do_lead(self, message: dict[str, Any], _: list[np.ndarray]) -> Any:
@@ -147,16 +147,16 @@ class Member:
         if group is not None:
             from fragmenta.worker.backends.distributed import join
 
-            here = self._connection.address
-            join(group["coordinator"], group["coordinator"], group["count"], group["index"], here)
-        from fragmenta.engines.replica import Replica  # only now: nothing may be computed before the group is joined
+            address = self._connection.address
+            join(group["coordinator"], group["coordinator"], group["count"], group["index"], address)
+        from fragmenta.engines.replica import Replica  # not earlier: joining the group must precede any JAX computation
 
         if message["core"] is not None:
-            keep_to_core(message["core"])
+            pin_to_core(message["core"])
         job = pickle.loads(self._job)
         self._replica = Replica(job, self._index, self._connection.address, self._token, message["cores"])
-        made = self._replica
-        return {"device": made.device, "plan": made.fingerprint, "holds_up": made.environments_hold_it_up}, []
+        replica = self._replica
+        return {"device": replica.device, "plan": replica.fingerprint, "holds_up": replica.env_steps_block}, []
 
     def _do_open(self, message: dict[str, Any], _: list[np.ndarray]) -> Any:
         return {"addresses": self._replica.open(message["links"])}, []
@@ -188,7 +188,7 @@ class Member:
         return {"leaves": list(leaves), "in_flight": named, "env_restarts": restarts}, arrays
 
     def _do_rest(self, _: dict[str, Any], __: list[np.ndarray]) -> None:
-        """An answer says that the main thread has nothing to do."""
+        """The answer itself means that the main thread is idle."""
 
     def _do_timeline(self, _: dict[str, Any], __: list[np.ndarray]) -> Any:
         return {"timeline": self._replica.timeline(), "clock": time.monotonic()}, []

@@ -1,4 +1,4 @@
-"""A fragment's replica in a process of its own: compiled, connected to the others, run."""
+"""Compiles, connects and runs one replica of a fragment in a separate process."""
 
 import dataclasses
 from collections.abc import Callable, Iterator
@@ -12,7 +12,6 @@ from fragmenta.coordinator.plan import project
 from fragmenta.engines.dispatch import Assignment, connections, hold_state, links, ports_of, time_workers
 from fragmenta.engines.ends import Ends
 from fragmenta.engines.in_flight import InFlight, split_in_flight
-from fragmenta.envs import HostEnvironment
 from fragmenta.graph import Plan, Program
 from fragmenta.tracing.trace import trace
 from fragmenta.worker.backends.xla import Site, to_raw
@@ -25,7 +24,7 @@ from fragmenta.worker.outcome import Outcome
 
 
 class Replica:
-    """One replica. Its deployment stays; connections and state are made anew whenever the coordinator says so."""
+    """One replica. It is compiled once; the coordinator may replace its connections and state at any time."""
 
     def __init__(self, job: dict[str, Any], index: int, address: str, token: bytes, cores: int) -> None:
         for name, value in job["jax"].items():
@@ -35,8 +34,8 @@ class Replica:
         self._env, self._deadline, self._window = job["env"], job["deadline"], job["window"]
         self._program, self._replica = places(self.plan)[index]
         where = _site(self._program, self._replica)
-        (own,) = where.devices
-        self.device = f"{own.platform}:{jax.local_devices(backend=own.platform).index(own)}"
+        (device,) = where.devices
+        self.device = f"{device.platform}:{jax.local_devices(backend=device.platform).index(device)}"
         replicas = {program.fragment.name: program.replicas for program in self.plan.programs}
         self._deployment: Deployment = deploy(optimize(self._program, replicas, where.unroll), where)
         self._exchange = Exchange(address, token)
@@ -44,25 +43,26 @@ class Replica:
         self._worker: Worker | None = None
         self._ending = False
         self._between: dict[str, list[Any]] = {}
-        self.environments_hold_it_up = False
-        """Whether a step of environments may hold up all threads of this process."""
-        if hosts_environments(self._program) and isinstance(self._env, HostEnvironment):
+        self.env_steps_block = False
+        """Whether an environment step may block all threads of this process."""
+        if (pool := self._env.host_pool) and hosts_environments(self._program):
             count = job["algorithm"].num_envs // self._program.replicas
-            self._env.pool.open_part(self._replica * count, cores)
-            self.environments_hold_it_up = self._env.pool.steps_here(count, 1)
+            pool.open_part(self._replica * count, cores)
+            self.env_steps_block = pool.steps_here(count, 1)
 
-    def open(self, wanted: dict[str, bool]) -> dict[str, Any]:
-        """Receiving ends of the links of these names; whether memory is shared with the sender. Their addresses."""
-        return {link.name: self._ends.open(link, wanted[link.name]) for link in links(self.plan) if link.name in wanted}
+    def open(self, shares_memory: dict[str, bool]) -> dict[str, Any]:
+        """Create the receiving ends of these links, given by name whether the sender shares memory; their addresses."""
+        chosen_links = [link for link in links(self.plan) if link.name in shares_memory]
+        return {link.name: self._ends.open(link, shares_memory[link.name]) for link in chosen_links}
 
     def connecting(self, addresses: dict[str, Any]) -> Callable[[], str | None]:
-        """What makes sending ends to these addresses, in any thread; it gives the first link whose other side cannot be
-        reached, if there is one. After a `stop` what it makes is nobody's.
+        """A function that creates the sending ends to these addresses, in any thread, and returns the first link whose
+        receiver cannot be reached, if any. After a `stop`, its connections are not used.
         """
-        ends, wanted = self._ends, [link for link in links(self.plan) if link.name in addresses]
+        ends, chosen_links = self._ends, [link for link in links(self.plan) if link.name in addresses]
 
         def connect() -> str | None:
-            for link in wanted:
+            for link in chosen_links:
                 try:
                     ends.connect(link, addresses[link.name], self._deadline)
                 except (ConnectionError, TimeoutError, ClosedError):
@@ -72,20 +72,20 @@ class Replica:
         return connect
 
     def reset(self, seeds: np.ndarray) -> list[np.ndarray]:
-        """Start episodes in this replica's environments: who takes part, and the observation's arrays."""
+        """Start episodes in this replica's environments; returns which agents take part, and the observations."""
         observation, alive = self._env.pool.reset(seeds)
         return [alive, *observation]
 
     def load(self, leaves: dict[int, np.ndarray], in_flight: InFlight) -> None:
-        """Begin from this state and with this on its way, with the connections that there are."""
+        """Create the worker from this state and these values in flight, with the current connections."""
         name = self._program.fragment.name
         ports = ports_of(self.plan, name, self._replica, self._ends.channel, self._ends.mailbox)
         state = hold_state(self._program, self._deployment, leaves)
-        mine = Assignment(self._deployment, self._replica, ports, state)
-        self._between = connections([mine])
-        # Nobody in this process could say when others record: one that runs freely goes by its own iterations.
+        assignment = Assignment(self._deployment, self._replica, ports, state)
+        self._between = connections([assignment])
+        # A free-running worker cannot see here when the others record: it goes by its own iterations.
         window = self._window and dataclasses.replace(self._window, own=True)
-        (stopwatch,) = time_workers(self.plan, [mine], window) if window else [None]
+        (stopwatch,) = time_workers(self.plan, [assignment], window) if window else [None]
         self._worker = Worker(self._deployment, self._replica, ports, state, self._deadline, stopwatch)
         if name in self.plan.free_running:
             self._worker.copy_state()
@@ -94,7 +94,7 @@ class Replica:
         self._ending = False
 
     def run(self, iterations: int) -> Iterator[tuple[dict[str, Any], list[np.ndarray]]]:
-        """Train; after every iteration, a report and its metrics."""
+        """Train; yields a report and its metrics after every iteration."""
         worker = self._working
         while iterations:
             outcomes = worker.iterate(iterations)
@@ -103,47 +103,46 @@ class Replica:
                 yield self._report(worker, outcome), [np.asarray(value) for value in outcome.metrics.values()]
 
     def run_freely(self) -> None:
-        """Train at a pace of its own until `end`."""
+        """Train without waiting for others, until `end`."""
         while not self._ending:
             self._working.iterate(1)
             self._working.copy_state()
 
     def state(self) -> dict[int, np.ndarray]:
-        """The leaves that it keeps; while it runs freely, those after its last iteration."""
+        """Its leaves of the state; for a free-running replica, those after its last iteration."""
         worker = self._working
-        leaves = worker.copied or worker.state()
+        leaves = worker.state_copy or worker.state()
         return {i: np.asarray(to_raw(leaf)) for i, leaf in leaves.items()}
 
     def in_flight(self) -> dict[tuple[int, str], list[Any]]:
-        """What it holds that it will take one iteration late."""
+        """Its values in flight, for receives one iteration behind."""
         return self._working.in_flight()
 
     @property
     def env_restarts(self) -> int:
-        """How many of its environments were started anew."""
-        return self._env.pool.restarted if isinstance(self._env, HostEnvironment) else 0
+        """The number of its environments' restarts."""
+        return self._env.restarts
 
     def timeline(self) -> Any:
-        """What it recorded, as lists; None if there was nothing to record."""
+        """Its timeline as lists; None if nothing is recorded."""
         stopwatch = self._worker.stopwatch if self._worker else None
         return stopwatch.timeline().as_lists() if stopwatch else None
 
     def doing(self) -> str:
-        """In words, what it does right now."""
+        """What it is doing right now, as text."""
         return self._worker.doing() if self._worker else "is ready"
 
     def cause(self, error: BaseException) -> BaseException:
-        """The fault of an environment behind an error, if there is one."""
-        failure = self._env.pool.failure if isinstance(self._env, HostEnvironment) else None
-        return failure or error
+        """The environment's fault that caused an error, if there is one, else the error."""
+        return self._env.failure or error
 
     def end(self) -> None:
-        """Let it end after the iteration that it is in."""
+        """Stop after the current iteration."""
         self._ending = True
         self._ends.end()
 
     def stop(self) -> None:
-        """Wake whatever waits, let it end before the next step of its environments, and forget all connections."""
+        """Stop before the next environment step, wake waiting threads, and drop all connections."""
         self._ending = True
         if self._worker is not None:
             self._worker.stop()
@@ -151,15 +150,15 @@ class Replica:
         self._ends = Ends(self._exchange)
 
     def close(self) -> None:
-        """End everything."""
+        """Stop, and release all resources."""
         self.stop()
         self._exchange.close()
-        if isinstance(self._env, HostEnvironment):
-            self._env.pool.close()
+        if self._env.host_pool:
+            self._env.host_pool.close()
 
     @property
     def _working(self) -> Worker:
-        assert self._worker is not None, "it was given no state"
+        assert self._worker is not None, "load has not been called"
         return self._worker
 
     def _report(self, worker: Worker, outcome: Outcome) -> dict[str, Any]:
@@ -175,7 +174,7 @@ class Replica:
 
 
 def places(plan: Plan) -> list[tuple[Program, int]]:
-    """The processes of a plan, in order: the program and the replica of each."""
+    """The processes of a plan, in order: the program and the replica index of each."""
     return [(program, replica) for program in plan.programs for replica in range(program.replicas)]
 
 
@@ -185,7 +184,7 @@ def names(plan: Plan) -> list[str]:
 
 
 def resources(plan: Plan) -> list[dict[str, float]]:
-    """What each process takes of a cluster: its device, or an equal share of it with others on the same one."""
+    """The cluster resources of each process: its device, or an equal share of a device that several use."""
     devices = [program.fragment.devices[replica] for program, replica in places(plan)]
     share = [1 / devices.count(device) for device in devices]
     return [
@@ -195,20 +194,20 @@ def resources(plan: Plan) -> list[dict[str, float]]:
 
 
 def hosts_environments(program: Program) -> bool:
-    """Whether environments on the host are stepped in it."""
+    """Whether it steps host environments."""
     return bool(set(program.fragment.stages) & set(program.graph.host_stages))
 
 
 def _site(program: Program, replica: int) -> Site:
-    """One device of this process, and those of the replicas that it meets."""
+    """A device of this process, and the devices of the replicas that it exchanges values with in collectives."""
 
     def device(process: int) -> Any:
         kind, _, number = program.fragment.devices[process if program.replicas > 1 else 0].partition(":")
         member = process if program.together and program.replicas > 1 else jax.process_index()
-        own = [d for d in jax.devices(kind) if d.process_index == member]
-        return own[int(number) % len(own)]
+        devices = [d for d in jax.devices(kind) if d.process_index == member]
+        return devices[int(number) % len(devices)]
 
-    own = (device(replica),)
+    devices = (device(replica),)
     if not program.together or program.replicas == 1:
-        return Site(own)
-    return Site(own, 1, program.fragment.axis or "", tuple(device(i) for i in range(program.replicas)))
+        return Site(devices)
+    return Site(devices, 1, program.fragment.axis or "", tuple(device(i) for i in range(program.replicas)))

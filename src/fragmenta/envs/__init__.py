@@ -36,30 +36,30 @@ ENVIRONMENTS: dict[str, Callable[[], Environment]] = {
     "ProbeMemory": ProbeMemory,
     "ProbeTeam": ProbeTeam,
 }
-"""The built-in ones, all of them in JAX."""
+"""The built-in environments, all of them in JAX."""
 
 ADAPTERS = ("brax", "craftax", "gymnax", "jaxmarl", "jumanji", "playground")
-"""Packages with environments in JAX that go by `package:name`, each adapted in the module of that name."""
+"""Packages of JAX environments, named `package:name`; each has an adapter in the module of that name."""
 
 
 def make(env: str | Environment, options: EnvOptions | None = None) -> Environment:
-    """The environment of that name; an environment is returned as it is.
+    """The environment with that name; an environment is returned unchanged.
 
-    A name is `package:name`, `module:Class` for one of your own, or a bare name: the built-in environment in JAX if
-    there is one, otherwise Gymnasium's.
+    A name is `package:name`, `module:Class` for your own, or a bare name: the built-in JAX environment if there is one,
+    otherwise Gymnasium's.
     """
     if isinstance(env, Environment):
         if options not in (None, EnvOptions()):
-            raise ConfigError(f"'{env.title}' is made already: give its options to make, not here")
+            raise ConfigError(f"'{env.title}' already exists: pass its options to make, not here")
         return env
     options = options or EnvOptions()
     arguments, pool = options.arguments(), options.pool()
-    found = _in_jax(env)
-    if found is not None:
-        unused = options.only_for_hosts()
-        if unused:
-            raise ConfigError(f"{unused[0]} is for environments on the host, but '{env}' is in JAX: leave it out")
-        return Stack(found, options.stack) if options.stack > 1 else found
+    jax_env = _make_jax_env(env)
+    if jax_env is not None:
+        host_only = options.host_only()
+        if host_only:
+            raise ConfigError(f"{host_only[0]} is for host environments, but '{env}' is in JAX: leave it out")
+        return Stack(jax_env, options.stack) if options.stack > 1 else jax_env
     package, colon, name = env.partition(":")
     parts = (package, name) if colon else ("gymnasium", env)
     try:
@@ -70,7 +70,7 @@ def make(env: str | Environment, options: EnvOptions | None = None) -> Environme
         raise unknown("environment", env, ENVIRONMENTS, f"; and {error}") from error
 
 
-def _in_jax(env: str) -> Environment | None:
+def _make_jax_env(env: str) -> Environment | None:
     package, colon, name = env.partition(":")
     if env in ENVIRONMENTS:
         return ENVIRONMENTS[env]()

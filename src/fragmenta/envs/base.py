@@ -1,4 +1,4 @@
-"""One shape for every environment: single-environment functions in, a batched, self-resetting world out."""
+"""The interface of all environments: a subclass defines one environment, this turns it into a self-resetting batch."""
 
 import contextlib
 import dataclasses
@@ -10,10 +10,11 @@ import jax.numpy as jnp
 
 from fragmenta.stage import stage
 from fragmenta_core.spaces import Space
+from fragmenta_host.pool import Pool
 
 
 class Finished(NamedTuple):
-    """Per environment: how many episodes ended since the last `clear_finished`, their returns and lengths added up."""
+    """Per environment: episodes ended since the last `clear_finished`, and the sums of their returns and lengths."""
 
     episodes: Any
     returns: Any
@@ -21,26 +22,26 @@ class Finished(NamedTuple):
 
 
 class World(NamedTuple):
-    """All environments of a batch: what `step` reads and writes."""
+    """The state of a batch of environments, which `step` reads and writes."""
 
     state: Any
     observation: Any
-    """An array with one row per environment, or a dictionary of such arrays."""
+    """An array with one row per environment, or a dictionary of them."""
     key: Any
-    """One per environment, where environments are JAX."""
+    """One per environment; empty for host environments."""
     episode_length: jax.Array
     episode_return: jax.Array
     finished: Finished
     alive: Any = ()
-    """With several agents: which of them take part, per environment. With one: nothing."""
+    """For teams: which agents are active, per environment. Otherwise empty."""
 
     def clear_finished(self) -> "World":
-        """Start counting finished episodes anew."""
+        """Reset the counts of finished episodes."""
         return self._replace(finished=jax.tree.map(jnp.zeros_like, self.finished))
 
 
 class Transition(NamedTuple):
-    """One step of every environment; `next_observation` is the one before a reset, so bootstrap with 1 - terminated."""
+    """One step of every environment; `next_observation` is from before any reset, so bootstrap with 1 - terminated."""
 
     observation: Any
     action: jax.Array
@@ -49,16 +50,16 @@ class Transition(NamedTuple):
     truncated: jax.Array
     next_observation: Any
     alive: Any = ()
-    """With several agents: which of them took part in the step, so that the others' entries mean nothing."""
+    """For teams: which agents were active in the step; entries of the others are meaningless."""
     next_alive: Any = ()
-    """And which of them take part after it, before any reset."""
+    """For teams: which agents are active after it, before any reset."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Environment:
-    """An environment as pure functions of one instance; batching, resets and episode counts are done here.
+    """An environment as pure functions of one instance; batching, resets and episode statistics are handled here.
 
-    A subclass writes `initial`, `observe` and `advance`, and says its spaces.
+    A subclass defines `initial`, `observe`, `advance` and its spaces.
     """
 
     max_steps: int
@@ -70,50 +71,79 @@ class Environment:
 
     @property
     def title(self) -> str:
-        """What a run calls it."""
+        """The name shown in a run."""
         return type(self).__name__
 
     def where(self, num_envs: int, parts: int) -> str:
-        """Where so many environments run, in words, if `parts` replicas step them."""
+        """A description of where `num_envs` environments run if `parts` replicas step them."""
         return "in JAX, as part of the compiled programs"
 
     @property
     def num_agents(self) -> int:
-        """How many agents act at once."""
+        """How many agents act at once; fewer than the team in some traces."""
         return 1
 
     @property
     def team_size(self) -> int | None:
-        """How many agents there are in all, where arrays have an axis of agents; None where they have none."""
+        """The number of agents, if arrays have an agent axis; otherwise None."""
         return None
 
     def with_agents(self, count: int) -> "Environment":
-        """The same environment as a fragment sees it that holds only `count` of the agents; for tracing only."""
+        """The environment as seen by a fragment that holds only `count` of the agents; for tracing only."""
         assert count == 1
+        return self
+
+    @property
+    def host_pool(self) -> Pool | None:
+        """The pool that steps the environments outside compiled programs; None for environments in JAX."""
+        return None
+
+    @property
+    def is_replayable(self) -> bool:
+        """Whether the state holds everything, so that a run can return to an earlier state."""
+        return self.host_pool is None
+
+    @property
+    def restarts(self) -> int:
+        """How many environments were restarted after a fault, in this run."""
+        return self.host_pool.restarted if self.host_pool else 0
+
+    @property
+    def failure(self) -> BaseException | None:
+        """The fault of an environment that ended the run, if there was one."""
+        return self.host_pool.failure if self.host_pool else None
+
+    @property
+    def step_timeout(self) -> float:
+        """How many seconds a step on the host may take; 0 for environments in JAX."""
+        return self.host_pool.options.timeout if self.host_pool else 0.0
+
+    def through(self, pool: Pool) -> "Environment":
+        """The same environments, stepped by another pool; environments in JAX need none."""
         return self
 
     @contextlib.contextmanager
     def opened(self, parts: int = 1) -> Iterator[None]:
-        """Around a run in which `parts` replicas step the environments, each an equal part of them."""
+        """Context of a run in which `parts` replicas step the environments, each an equal part of them."""
         yield
 
     @property
     def observation_space(self) -> Space:
-        """What `observe` returns."""
+        """The space of the observations that `observe` returns."""
         raise NotImplementedError
 
     @property
     def action_space(self) -> Space:
-        """What `advance` takes."""
+        """The space of the actions that `advance` takes."""
         raise NotImplementedError
 
     @property
     def shortest_cut(self) -> int:
-        """No episode is cut off before so many steps."""
+        """The minimum number of steps before an episode can be truncated."""
         return self.max_steps
 
     def cut_off(self, state: Any) -> jax.Array:
-        """Whether the episode ends here without terminating, before `max_steps`; say so in `shortest_cut`, too."""
+        """Whether the episode is truncated here, before `max_steps`; if overridden, override `shortest_cut` as well."""
         return jnp.zeros((), bool)
 
     def initial(self, key: jax.Array) -> Any:
@@ -121,7 +151,7 @@ class Environment:
         raise NotImplementedError
 
     def observe(self, state: Any) -> Any:
-        """What the agent sees of a state."""
+        """The agent's observation of a state."""
         raise NotImplementedError
 
     def advance(self, state: Any, action: jax.Array, key: jax.Array) -> tuple[Any, jax.Array, jax.Array]:
@@ -137,33 +167,33 @@ class Environment:
         """Advance every environment by one step; those whose episode ended start a new one."""
         return jax.vmap(self._step_one)(world, action)
 
-    def led_to(self, world: World, action: jax.Array) -> Any:
-        """The states that a step leads to, before any reset: pictures show how an episode ends."""
+    def next_states(self, world: World, action: jax.Array) -> Any:
+        """The states after a step, before any reset, so that videos show how an episode ends."""
         return jax.vmap(
             lambda world, action: self._advance_one(world.state, action, jax.random.split(world.key)[1])[0]
         )(world, action)
 
     def alive(self, state: Any) -> Any:
-        """With several agents: which of them take part. With one: nothing."""
+        """For teams: which agents are active. Otherwise empty."""
         return ()
 
-    def _seen(self, rows: Any) -> Any:
-        """With several agents: the rows of those that a trace sees."""
+    def _visible_rows(self, rows: Any) -> Any:
+        """For teams: the rows of the agents visible in a trace."""
         return rows
 
-    def _everybody(self, action: jax.Array) -> jax.Array:
-        """With several agents: an action for each, also where a trace sees fewer."""
+    def _all_actions(self, action: jax.Array) -> jax.Array:
+        """For teams: an action for every agent, even where a trace sees fewer."""
         return action
 
     def _reset_one(self, key: jax.Array) -> World:
         next_key, key = jax.random.split(key)
         state = self.initial(key)
-        zero, none = jnp.zeros((), jnp.float32), jnp.zeros((), jnp.int32)
-        observation, alive = self._seen((self.observe(state), self.alive(state)))
-        return World(state, observation, next_key, none, zero, Finished(none, zero, none), alive)
+        zero, count = jnp.zeros((), jnp.float32), jnp.zeros((), jnp.int32)
+        observation, alive = self._visible_rows((self.observe(state), self.alive(state)))
+        return World(state, observation, next_key, count, zero, Finished(count, zero, count), alive)
 
     def _advance_one(self, state: Any, action: jax.Array, key: jax.Array) -> tuple[Any, jax.Array, jax.Array]:
-        return self.advance(state, self._everybody(action), jax.random.fold_in(key, 1))
+        return self.advance(state, self._all_actions(action), jax.random.fold_in(key, 1))
 
     def _step_one(self, world: World, action: jax.Array) -> tuple[World, Transition]:
         next_key, key = jax.random.split(world.key)
@@ -174,16 +204,18 @@ class Environment:
         length, total = world.episode_length + 1, world.episode_return + jnp.mean(reward)
         truncated = (length >= self.max_steps) | self.cut_off(state)
         done = terminated | truncated
-        after = self.observe(state), jax.tree.map(lambda alive: alive & ~terminated, self.alive(state))
+        next_view = self.observe(state), jax.tree.map(lambda alive: alive & ~terminated, self.alive(state))
         fresh = self.initial(key)
         state = jax.tree.map(lambda new, old: jnp.where(done, new, old), fresh, state)
-        now = jax.tree.map(lambda new, old: jnp.where(done, new, old), (self.observe(fresh), self.alive(fresh)), after)
+        view = jax.tree.map(
+            lambda new, old: jnp.where(done, new, old), (self.observe(fresh), self.alive(fresh)), next_view
+        )
         finished = Finished(
             world.finished.episodes + done,
             world.finished.returns + jnp.where(done, total, 0.0),
             world.finished.lengths + jnp.where(done, length, 0),
         )
-        reward, (next_observation, next_alive), (observation, alive) = self._seen((reward, after, now))
+        reward, (next_observation, next_alive), (observation, alive) = self._visible_rows((reward, next_view, view))
         transition = Transition(
             world.observation, action, reward, terminated, truncated, next_observation, world.alive, next_alive
         )

@@ -1,4 +1,4 @@
-"""Environments of brax: its bare ones, because its wrappers start every episode from the first state again."""
+"""Brax environments without its wrappers, which restart every episode from the same first state."""
 
 import dataclasses
 import functools
@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from fragmenta.envs.base import Environment
-from fragmenta.envs.packages import fixed_types, load, plain, shown_by, space_of
+from fragmenta.envs.packages import fixed_types, load, observation_shapes, plain, space_of
 from fragmenta.errors import unknown
 from fragmenta_core.spaces import Box, Space
 
@@ -17,7 +17,7 @@ BACKENDS = ("generalized", "mjx", "positional", "spring")
 
 @dataclasses.dataclass(frozen=True)
 class StatefulEnvironment(Environment):
-    """An environment whose state carries observation, reward and `done`, and that never cuts an episode off itself."""
+    """An environment whose state contains observation, reward and `done`, and that never truncates episodes itself."""
 
     max_steps: int = 1_000
     name: str = dataclasses.field(kw_only=True)
@@ -28,7 +28,7 @@ class StatefulEnvironment(Environment):
 
     @property
     def observation_space(self) -> Space:
-        return space_of(shown_by(self))
+        return space_of(observation_shapes(self))
 
     @property
     def action_space(self) -> Box:
@@ -41,14 +41,14 @@ class StatefulEnvironment(Environment):
         return plain(state.obs)
 
     def advance(self, state: Any, action: jax.Array, key: jax.Array) -> tuple[Any, jax.Array, jax.Array]:
-        # Both packages train with squashed actions and charge for what lies outside; a Normal policy is not squashed.
+        # Both packages train with squashed actions and penalise larger ones; our normal distribution is not squashed.
         state = fixed_types(self.original().step(state, jnp.clip(action, -1.0, 1.0)), state)
         return state, state.reward, state.done.astype(bool)
 
 
 @dataclasses.dataclass(frozen=True)
 class BraxEnvironment(StatefulEnvironment):
-    """One environment of brax; it ends when the body falls, or is cut off after `max_steps`."""
+    """One brax environment; it terminates when the body falls, and is truncated after `max_steps`."""
 
     backend: str = dataclasses.field(default="generalized", kw_only=True)
 
@@ -57,18 +57,18 @@ class BraxEnvironment(StatefulEnvironment):
 
 
 def make(name: str) -> BraxEnvironment:
-    """The environment of that name, on brax's default backend or on another: `ant`, `ant/spring`."""
-    known = load("brax.envs", "brax")._envs
+    """The environment with that name, on brax's default backend or another one: `ant`, `ant/spring`."""
+    names = load("brax.envs", "brax")._envs
     name, slash, backend = name.partition("/")
-    if name not in known:
-        raise unknown("environment", f"brax:{name}", [f"brax:{known_name}" for known_name in known])
+    if name not in names:
+        raise unknown("environment", f"brax:{name}", [f"brax:{known_name}" for known_name in names])
     if slash and backend not in BACKENDS:
-        raise unknown("backend of brax", backend, BACKENDS)
+        raise unknown("brax backend", backend, BACKENDS)
     return BraxEnvironment(name=name, backend=backend or BACKENDS[0])
 
 
 @functools.cache
 def _build(name: str, backend: str) -> Any:
     brax = load("brax.envs", "brax")
-    with jax.ensure_compile_time_eval():  # it makes arrays, which must be constants even within a trace
+    with jax.ensure_compile_time_eval():  # it creates arrays, which must be constants even inside a trace
         return brax.get_environment(name, backend=backend)

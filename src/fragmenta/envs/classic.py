@@ -149,7 +149,7 @@ class Acrobot(Environment):
         return state, jnp.where(above, 0.0, -1.0), above
 
     def _derivative(self, y: jax.Array, torque: jax.Array) -> jax.Array:
-        """Angular velocities and accelerations of two links of mass, length and inertia 1, as in the book's variant."""
+        """Angular velocities and accelerations for links of mass, length and inertia 1 (Sutton and Barto's variant)."""
         theta1, theta2, dtheta1, dtheta2 = y
         gravity, center = 9.8, 0.5
         cos2, sin2 = jnp.cos(theta2), jnp.sin(theta2)

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 
 from fragmenta.envs.base import Environment
-from fragmenta.envs.packages import NO_LIMIT, fixed_types, load, plain, quiet, shown_by, space_of
+from fragmenta.envs.packages import NO_LIMIT, fixed_types, load, observation_shapes, plain, quiet, space_of
 from fragmenta.errors import unknown
 from fragmenta_core.spaces import Discrete, Space
 
@@ -16,7 +16,7 @@ NAMES = ("Craftax-Classic-Pixels-v1", "Craftax-Classic-Symbolic-v1", "Craftax-Pi
 
 @dataclasses.dataclass(frozen=True)
 class CraftaxEnvironment(Environment):
-    """One of the four; dying terminates an episode, `max_steps` cut it off. Pixels are floats from 0 to 1."""
+    """One of the four; dying terminates an episode, `max_steps` truncates it. Pixels are floats from 0 to 1."""
 
     name: str = dataclasses.field(kw_only=True)
 
@@ -25,12 +25,12 @@ class CraftaxEnvironment(Environment):
         return _build(self.name)
 
     def params(self) -> Any:
-        """Craftax's parameters without its time limit, which it would count as a death; ours takes its place."""
+        """Craftax's parameters without its time limit, which it would count as termination; `max_steps` replaces it."""
         return self.original().default_params.replace(max_timesteps=NO_LIMIT)
 
     @property
     def observation_space(self) -> Space:
-        return space_of(shown_by(self), 0.0, 1.0)
+        return space_of(observation_shapes(self), 0.0, 1.0)
 
     @property
     def action_space(self) -> Discrete:
@@ -43,12 +43,12 @@ class CraftaxEnvironment(Environment):
         return plain(self.original().get_obs(state))
 
     def advance(self, state: Any, action: jax.Array, key: jax.Array) -> tuple[Any, jax.Array, jax.Array]:
-        _, following, reward, died, _ = self.original().step_env(key, state, action, self.params())
-        return fixed_types(following, state), reward, died
+        _, next_state, reward, died, _ = self.original().step_env(key, state, action, self.params())
+        return fixed_types(next_state, state), reward, died
 
 
 def make(name: str) -> CraftaxEnvironment:
-    """The environment of that name, with the time limit it has in Craftax."""
+    """The environment with that name, with its time limit in Craftax."""
     if name not in NAMES:
         raise unknown("environment", f"craftax:{name}", [f"craftax:{known_name}" for known_name in NAMES])
     return CraftaxEnvironment(int(_build(name).default_params.max_timesteps), name=name)
@@ -57,6 +57,6 @@ def make(name: str) -> CraftaxEnvironment:
 @functools.cache
 def _build(name: str) -> Any:
     craftax = load("craftax.craftax_env", "craftax")
-    # It loads textures as it is built: arrays, which must be constants even within a trace.
+    # The constructor loads textures: arrays, which must be constants even inside a trace.
     with jax.ensure_compile_time_eval(), quiet():
         return craftax.make_craftax_env_from_name(name, auto_reset=False)

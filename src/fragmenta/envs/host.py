@@ -1,4 +1,4 @@
-"""Environments that are not JAX, in the shape of those that are: `step` is a stage that runs on the host."""
+"""Host environments behind the same interface as JAX environments: `step` is a stage that runs on the host."""
 
 import contextlib
 import dataclasses
@@ -22,32 +22,39 @@ from fragmenta_host.pool import Pool, PoolOptions
 class HostEnvironment(Environment):
     """Environments of another package, stepped outside compiled programs by a pool.
 
-    The world has the index of each environment in place of its state; every environment is seeded by the key of its
-    index, so how they are divided among replicas and processes changes nothing.
+    The world holds the index of each environment in place of its state. Every environment is seeded by the key of its
+    index, so its behaviour does not depend on how environments are divided among replicas and processes.
     """
 
     pool: Pool
-    seen: int | None = None
-    """With several agents: how many of them a trace sees; see TeamEnvironment."""
+    visible_agents: int | None = None
+    """For teams: how many agents a trace sees; see TeamEnvironment."""
 
     @property
     def title(self) -> str:
         """Package and name."""
         return str(self.pool.spec)
 
+    @property
+    def host_pool(self) -> Pool:
+        return self.pool
+
+    def through(self, pool: Pool) -> "HostEnvironment":
+        return dataclasses.replace(self, pool=pool)
+
     def where(self, num_envs: int, parts: int) -> str:
         return self.pool.where(num_envs, parts)
 
     @property
     def num_agents(self) -> int:
-        return self.seen or self.team_size or 1
+        return self.visible_agents or self.team_size or 1
 
     @property
     def team_size(self) -> int | None:
         return self.pool.description.agents
 
     def with_agents(self, count: int) -> "HostEnvironment":
-        return dataclasses.replace(self, seen=None if count == (self.team_size or 1) else count)
+        return dataclasses.replace(self, visible_agents=None if count == (self.team_size or 1) else count)
 
     @property
     def observation_space(self) -> Space:
@@ -59,11 +66,11 @@ class HostEnvironment(Environment):
 
     @property
     def shortest_cut(self) -> int:
-        return 1  # any step may be cut off: by a time limit, by a wrapper, by a fault
+        return 1  # any step may be truncated: by a time limit, a wrapper, or a fault
 
     @contextlib.contextmanager
     def opened(self, parts: int = 1) -> Iterator[None]:
-        """Whatever fails inside because an environment did is raised as the fault of that environment."""
+        """If an environment failed, raise its fault in place of the errors that follow from it."""
         self.pool.open(parts)
         try:
             yield
@@ -76,11 +83,11 @@ class HostEnvironment(Environment):
 
     def reset(self, keys: jax.Array) -> World:
         count = keys.shape[0]
-        seen = self._observed(count), self._alive(count)
-        observation, alive = jax.pure_callback(self._reset, seen, seeds_of(keys))
-        zero, none = jnp.zeros(count, jnp.float32), jnp.zeros(count, jnp.int32)
+        shapes = self._observation_shapes(count), self._alive_shapes(count)
+        observation, alive = jax.pure_callback(self._reset, shapes, seeds_of(keys))
+        zeros, counts = jnp.zeros(count, jnp.float32), jnp.zeros(count, jnp.int32)
         index = jnp.arange(count, dtype=jnp.int32)
-        return World(index, observation, (), none, zero, Finished(none, zero, none), alive)
+        return World(index, observation, (), counts, zeros, Finished(counts, zeros, counts), alive)
 
     @stage
     def step(self, world: World, action: jax.Array) -> tuple[World, Transition]:
@@ -90,12 +97,13 @@ class HostEnvironment(Environment):
         counts, flags = shape((count,), jnp.int32), shape((count,), jnp.bool_)
         sums = shape((count,), jnp.float32)
         rewards = shape((count, *self._team()), jnp.float32)
-        seen = self._observed(count), self._alive(count)
-        results = (*seen, *seen, rewards, flags, flags, counts, sums, Finished(counts, sums, counts))
-        found = jax.pure_callback(
-            self._step, results, world.state, action, world.episode_length, world.episode_return, world.finished
+        views = self._observation_shapes(count), self._alive_shapes(count)
+        shapes = (*views, *views, rewards, flags, flags, counts, sums, Finished(counts, sums, counts))
+        results = jax.pure_callback(
+            self._step, shapes, world.state, action, world.episode_length, world.episode_return, world.finished
         )
-        observation, alive, next_observation, next_alive, reward, terminated, truncated, length, total, finished = found
+        observation, alive, next_observation, next_alive, reward, terminated, truncated, *episodes = results
+        length, total, finished = episodes
         transition = Transition(
             world.observation, action, reward, terminated, truncated, next_observation, world.alive, next_alive
         )
@@ -107,12 +115,12 @@ class HostEnvironment(Environment):
 
     @per_environment
     def _step(self, index: Any, action: Any, length: Any, total: Any, finished: Any) -> Any:
-        """One step in numpy: what the pool answers, and the episode counts."""
-        found = self.pool.step(int(index[0]), np.asarray(action))
-        reward = found.reward if found.reward.ndim == 1 else found.reward.mean(axis=1)
+        """One step in numpy: the pool's results, and the episode statistics."""
+        stepped = self.pool.step(int(index[0]), np.asarray(action))
+        reward = stepped.reward if stepped.reward.ndim == 1 else stepped.reward.mean(axis=1)
         length, total = np.asarray(length) + 1, np.asarray(total) + reward
-        shown = np.clip(found.reward, -1, 1) if self.pool.description.clips_rewards else found.reward
-        if (done := found.ended).any():
+        learner_reward = np.clip(stepped.reward, -1, 1) if self.pool.description.clips_rewards else stepped.reward
+        if (done := stepped.ended).any():
             finished = Finished(
                 np.asarray(finished[0]) + done,
                 np.asarray(finished[1]) + np.where(done, total, 0).astype(np.float32),
@@ -121,13 +129,13 @@ class HostEnvironment(Environment):
             length, total = np.where(done, 0, length).astype(np.int32), np.where(done, 0, total).astype(np.float32)
         space, team = self.observation_space, self._team()
         return (
-            assemble(space, iter(found.observation)),
-            found.alive if team else (),
-            assemble(space, iter(found.next_observation)),
-            found.next_alive if team else (),
-            shown,
-            found.terminated,
-            found.truncated,
+            assemble(space, iter(stepped.observation)),
+            stepped.alive if team else (),
+            assemble(space, iter(stepped.next_observation)),
+            stepped.next_alive if team else (),
+            learner_reward,
+            stepped.terminated,
+            stepped.truncated,
             length,
             total,
             finished,
@@ -136,24 +144,24 @@ class HostEnvironment(Environment):
     def _team(self) -> tuple[int, ...]:
         return () if self.team_size is None else (self.num_agents,)
 
-    def _observed(self, count: int) -> Any:
+    def _observation_shapes(self, count: int) -> Any:
         shapes = (
             jax.ShapeDtypeStruct((count, *self._team(), *shape), jnp.dtype(dtype))
             for _, shape, dtype in leaves(self.observation_space)
         )
         return assemble(self.observation_space, shapes)
 
-    def _alive(self, count: int) -> Any:
+    def _alive_shapes(self, count: int) -> Any:
         return jax.ShapeDtypeStruct((count, *self._team()), jnp.bool_) if self._team() else ()
 
 
 def seeds_of(keys: jax.Array) -> jax.Array:
-    """The seed of each environment, by its key."""
+    """The seed of each environment, derived from its key."""
     return jax.vmap(lambda key: jax.random.bits(key, dtype=jnp.uint32) >> 1)(keys)
 
 
 def make(spec: Spec, options: PoolOptions | None = None) -> HostEnvironment:
-    """The environment of that package and name; a process is started to find out what it is."""
+    """The environment with that package and name; its spaces are found in a temporary process."""
     try:
         pool = Pool(spec, options)
     except UnusableError as error:

@@ -1,4 +1,4 @@
-"""Environments of Jumanji, without its automatic reset; observations of several parts become dictionaries."""
+"""Jumanji environments, without their automatic reset; structured observations become dictionaries."""
 
 import dataclasses
 import functools
@@ -9,13 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from fragmenta.envs.base import Environment
-from fragmenta.envs.packages import NO_LIMIT, fixed_types, load, plain, shown_by, space_of
+from fragmenta.envs.packages import NO_LIMIT, fixed_types, load, observation_shapes, plain, space_of
 from fragmenta.errors import unknown
 from fragmenta_core.spaces import Box, Discrete, MultiDiscrete, Space
 
 
-class Shown(NamedTuple):
-    """A state of Jumanji, what it shows, and whether the episode was cut off there."""
+class EnvState(NamedTuple):
+    """A state of Jumanji, its observation, and whether the episode was truncated there."""
 
     state: Any
     observation: Any
@@ -24,8 +24,8 @@ class Shown(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class JumanjiEnvironment(Environment):
-    """One environment of Jumanji. With several agents it is one that acts for all: rewards add up, as in Jumanji's own
-    wrapper, and the episode terminated where it did so for everybody.
+    """One Jumanji environment. Several agents become one that acts for all: rewards are summed, as in Jumanji's own
+    wrapper, and the episode terminates when it does for all of them.
     """
 
     name: str = dataclasses.field(kw_only=True)
@@ -36,7 +36,7 @@ class JumanjiEnvironment(Environment):
 
     @property
     def observation_space(self) -> Space:
-        return space_of(shown_by(self))
+        return space_of(observation_shapes(self))
 
     @property
     def action_space(self) -> Space:
@@ -52,37 +52,38 @@ class JumanjiEnvironment(Environment):
 
     @property
     def shortest_cut(self) -> int:
-        return min(self.max_steps, getattr(self.original(), "time_limit", 1))  # without one known, at any step
+        return min(self.max_steps, getattr(self.original(), "time_limit", 1))  # if it is unknown, at any step
 
-    def cut_off(self, state: Shown) -> jax.Array:
+    def cut_off(self, state: EnvState) -> jax.Array:
         return state.cut_off
 
-    def initial(self, key: jax.Array) -> Shown:
+    def initial(self, key: jax.Array) -> EnvState:
         state, time_step = self.original().reset(key)
-        return Shown(fixed_types(state), plain(time_step.observation), jnp.zeros((), bool))
+        return EnvState(fixed_types(state), plain(time_step.observation), jnp.zeros((), bool))
 
-    def observe(self, state: Shown) -> Any:
+    def observe(self, state: EnvState) -> Any:
         return state.observation
 
-    def advance(self, state: Shown, action: jax.Array, key: jax.Array) -> tuple[Shown, jax.Array, jax.Array]:
+    def advance(self, state: EnvState, action: jax.Array, key: jax.Array) -> tuple[EnvState, jax.Array, jax.Array]:
         action = action.reshape(self.original().action_spec.shape)
-        following, time_step = self.original().step(state.state, action)
-        # The last step of an episode that still has a future, as its discount says, was not its end.
+        next_state, time_step = self.original().step(state.state, action)
+        # A last step with a positive discount was truncated, not terminated.
         future = jnp.any(time_step.discount > 0)
-        following = Shown(fixed_types(following, state.state), plain(time_step.observation), time_step.last() & future)
-        return following, jnp.sum(time_step.reward), time_step.last() & ~future
+        observation = plain(time_step.observation)
+        next_state = EnvState(fixed_types(next_state, state.state), observation, time_step.last() & future)
+        return next_state, jnp.sum(time_step.reward), time_step.last() & ~future
 
 
 def make(name: str) -> JumanjiEnvironment:
-    """The environment that Jumanji registers under that name, with the time limit it has there, if any."""
-    known = load("jumanji", "jumanji").registered_environments()
-    if name not in known:
-        raise unknown("environment", f"jumanji:{name}", [f"jumanji:{known_name}" for known_name in known])
+    """The environment registered in Jumanji under that name, with its time limit there, if any."""
+    names = load("jumanji", "jumanji").registered_environments()
+    if name not in names:
+        raise unknown("environment", f"jumanji:{name}", [f"jumanji:{known_name}" for known_name in names])
     return JumanjiEnvironment(int(getattr(_build(name), "time_limit", NO_LIMIT)), name=name)
 
 
 @functools.cache
 def _build(name: str) -> Any:
     jumanji = load("jumanji", "jumanji")
-    with jax.ensure_compile_time_eval():  # it makes arrays, which must be constants even within a trace
+    with jax.ensure_compile_time_eval():  # it creates arrays, which must be constants even inside a trace
         return jumanji.make(name)

@@ -1,4 +1,4 @@
-"""What the adapters of other packages share: imports that may fail, states of fixed types, plain observations."""
+"""Shared by the package adapters: optional imports, states of fixed dtypes, plain observations."""
 
 import contextlib
 import dataclasses
@@ -19,11 +19,11 @@ from fragmenta.errors import ConfigError
 from fragmenta_core.spaces import Box, Dict, Discrete, MultiDiscrete, Space
 
 NO_LIMIT = 1 << 30
-"""A number of steps that no episode reaches."""
+"""A time limit that no episode reaches."""
 
 
 def load(module: str, extra: str) -> Any:
-    """The module of an optional package; where it is missing, one line says which extra to install."""
+    """Import a module of an optional package; if it is missing, the error says which extra to install."""
     with quiet():
         try:
             return importlib.import_module(module)
@@ -33,31 +33,31 @@ def load(module: str, extra: str) -> Any:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Drop what a package prints and warns of, and put back the streams, which one of them replaces."""
-    kept = sys.stdout, sys.stderr, sys.__stdout__
+    """Suppress a package's output and warnings, and restore the standard streams, which one package replaces."""
+    streams = sys.stdout, sys.stderr, sys.__stdout__
     sys.stdout = sys.__stdout__ = io.StringIO()  # pyright: ignore[reportAttributeAccessIssue]
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        sys.stdout, sys.stderr, sys.__stdout__ = kept  # pyright: ignore[reportAttributeAccessIssue]
+        sys.stdout, sys.stderr, sys.__stdout__ = streams  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def fixed_types(state: Any, like: Any = None) -> Any:
-    """A state as arrays with the shapes and types of `like`, or its own: packages let them drift, a loop must not."""
+    """A state as arrays with the shapes and dtypes of `like`, or its own: packages let them drift, a loop must not."""
 
-    def fixed(leaf: Any, model: Any) -> jax.Array:
+    def cast(leaf: Any, model: Any) -> jax.Array:
         leaf, model = jnp.asarray(leaf), jnp.asarray(model)
         if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
             return leaf
         return jnp.asarray(leaf, model.dtype).reshape(model.shape)
 
-    return jax.tree.map(fixed, state, state if like is None else like)
+    return jax.tree.map(cast, state, state if like is None else like)
 
 
 def plain(observation: Any) -> Any:
-    """An observation as an array or a dictionary of them, named tuples and dataclasses too; floats become float32."""
+    """An observation as an array or dictionary of arrays, also from named tuples and dataclasses; floats as float32."""
     if hasattr(observation, "_asdict"):
         observation = observation._asdict()
     elif dataclasses.is_dataclass(observation):
@@ -69,28 +69,28 @@ def plain(observation: Any) -> Any:
 
 
 @functools.cache
-def shown_by(env: Environment) -> Any:
-    """The shapes and types of what `env.observe` returns, found without running it."""
+def observation_shapes(env: Environment) -> Any:
+    """The shapes and dtypes that `env.observe` returns, found without running it."""
     return jax.eval_shape(lambda: env.observe(env.initial(jax.random.key(0))))
 
 
-def space_of(shown: Any, low: float | None = None, high: float | None = None) -> Space:
-    """The space of observations of these shapes and types, within the types' bounds unless others are given."""
-    if isinstance(shown, dict):
-        return Dict(tuple((name, space_of(part)) for name, part in shown.items()))
-    if jnp.issubdtype(shown.dtype, jnp.floating):
+def space_of(shapes: Any, low: float | None = None, high: float | None = None) -> Space:
+    """The space of observations with these shapes and dtypes, with the dtype's bounds unless others are given."""
+    if isinstance(shapes, dict):
+        return Dict(tuple((name, space_of(part)) for name, part in shapes.items()))
+    if jnp.issubdtype(shapes.dtype, jnp.floating):
         lowest, highest = -float("inf"), float("inf")
-    elif shown.dtype == jnp.bool_:
+    elif shapes.dtype == jnp.bool_:
         lowest, highest = 0, 1
     else:
-        lowest, highest = jnp.iinfo(shown.dtype).min, jnp.iinfo(shown.dtype).max
+        lowest, highest = jnp.iinfo(shapes.dtype).min, jnp.iinfo(shapes.dtype).max
     return Box(
-        float(lowest if low is None else low), float(highest if high is None else high), shown.shape, str(shown.dtype)
+        float(lowest if low is None else low), float(highest if high is None else high), shapes.shape, str(shapes.dtype)
     )
 
 
 def action_space_of(space: Any) -> Space:
-    """Ours for a space in the manner of Gym, with `n`, `num_categories` or `low` and `high`."""
+    """Our space for a Gym-style one, with `n`, `num_categories`, or `low` and `high`."""
     if hasattr(space, "n"):
         return Discrete(int(space.n))
     if hasattr(space, "num_categories"):

@@ -1,4 +1,4 @@
-"""Two particle worlds of JaxMARL as teams; its own reset is not used, because it loses the last observation."""
+"""Two particle environments of JaxMARL as teams, without its automatic reset, which loses the last observation."""
 
 import dataclasses
 import functools
@@ -12,20 +12,20 @@ from fragmenta.envs.team import TeamEnvironment
 from fragmenta_core.spaces import Box, Discrete
 
 CATCH_REWARD = 10.0
-"""What every chaser gets per step and chaser in touch with the runner: an episode's return / 10 is its catches."""
+"""Reward of every chaser per step and chaser touching the runner: an episode's return / 10 is its catches."""
 PUSHES = ((0.0, 0.0), (-1.0, 0.0), (1.0, 0.0), (0.0, -1.0), (0.0, 1.0))
-"""The direction into which each of the five actions accelerates."""
+"""The direction of acceleration of each of the five actions."""
 
 
 @dataclasses.dataclass(frozen=True)
 class ParticleTeam(TeamEnvironment):
-    """What the two share: 25 steps without an end of their own, five actions, agents that stay to the end."""
+    """Base class of the two: 25 steps without termination, five actions, agents that stay to the end."""
 
     max_steps: int = 25
     agents: int = dataclasses.field(default=3, kw_only=True)
 
     def __post_init__(self) -> None:
-        self.original()  # so that a missing JaxMARL shows at once
+        self.original()  # so that a missing JaxMARL is reported at once
 
     def original(self) -> Any:
         """JaxMARL's environment, the same object for equal sizes."""
@@ -33,17 +33,17 @@ class ParticleTeam(TeamEnvironment):
 
     @property
     def observation_space(self) -> Box:
-        """As large as the rows of `observe`; what JaxMARL itself says of simple_tag holds for three chasers only."""
+        """The size of the rows of `observe`; JaxMARL's own space of simple_tag is right for three chasers only."""
         rows = jax.eval_shape(lambda: self.observe(self.initial(jax.random.key(0))))
         return Box(-float("inf"), float("inf"), rows.shape[1:])
 
     @property
     def action_space(self) -> Discrete:
-        """Do nothing, or accelerate to the left, right, down or up."""
+        """Do nothing, or accelerate left, right, down or up."""
         return Discrete(5)
 
     def initial(self, key: jax.Array) -> Any:
-        """Everything at a random place, at rest."""
+        """All entities at random positions, at rest."""
         return self.original().reset(key)[1]
 
     def observe(self, state: Any) -> jax.Array:
@@ -51,17 +51,18 @@ class ParticleTeam(TeamEnvironment):
         return self._rows(self.original().get_obs(state))
 
     def advance(self, state: Any, action: jax.Array, key: jax.Array) -> tuple[Any, jax.Array, jax.Array]:
-        """One plain step of JaxMARL, which never terminates."""
+        """One JaxMARL step without reset, which never terminates."""
         actions = dict(zip(self.original().agents, [*action, *self.scripted(state)], strict=True))
         _, state, rewards, _, _ = self.original().step_env(key, state, actions)
         return state, self._rows(rewards), jnp.zeros((), bool)
 
     def scripted(self, state: Any) -> list[jax.Array]:
-        """The actions of those that do not learn."""
+        """The actions of the agents that do not learn."""
         return []
 
     def _rows(self, by_name: dict[str, jax.Array]) -> jax.Array:
-        return jnp.stack([by_name[name] for name in self.original().agents[: self.agents]])  # learners come first
+        learners = self.original().agents[: self.agents]  # they come first
+        return jnp.stack([by_name[name] for name in learners])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,11 +83,11 @@ class SimpleTag(ParticleTeam):
         return _build("SimpleTagMPE", num_adversaries=self.agents, num_good_agents=1)
 
     def scripted(self, state: Any) -> list[jax.Array]:
-        """The runner takes the action that soon has it farthest from chasers, obstacles and the arena's edge."""
+        """The runner takes the action that soon brings it farthest from chasers, obstacles and the arena's edge."""
         world, runner = self.original(), self.agents
-        pushed = (1 - world.damping) * state.p_vel[runner] + world.accel[runner] * world.dt * jnp.asarray(PUSHES)
-        speed = jnp.linalg.norm(pushed, axis=-1, keepdims=True)
-        ahead = state.p_pos[runner] + 0.4 * pushed * jnp.minimum(1.0, world.max_speed[runner] / (speed + 1e-6))
+        velocity = (1 - world.damping) * state.p_vel[runner] + world.accel[runner] * world.dt * jnp.asarray(PUSHES)
+        speed = jnp.linalg.norm(velocity, axis=-1, keepdims=True)
+        ahead = state.p_pos[runner] + 0.4 * velocity * jnp.minimum(1.0, world.max_speed[runner] / (speed + 1e-6))
         distance = jnp.linalg.norm(ahead[:, None] - (state.p_pos + 0.2 * state.p_vel), axis=-1) - world.rad
         danger = jnp.exp(-distance / 0.2).at[:, runner].set(0.0)
         outside = jnp.maximum(jnp.abs(ahead) - 0.9, 0.0)
@@ -96,5 +97,5 @@ class SimpleTag(ParticleTeam):
 @functools.cache
 def _build(name: str, **sizes: int) -> Any:
     particles = load("jaxmarl.environments.mpe", "jaxmarl")
-    with jax.ensure_compile_time_eval():  # it makes arrays, which must be constants even within a trace
+    with jax.ensure_compile_time_eval():  # it creates arrays, which must be constants even inside a trace
         return getattr(particles, name)(**sizes)

@@ -1,4 +1,4 @@
-"""Probe environments: so small that the right value is known, each failing for one kind of mistake only."""
+"""Probe environments, so small that the correct value is known; each detects one kind of bug."""
 
 import dataclasses
 from typing import Any, NamedTuple
@@ -12,14 +12,14 @@ from fragmenta_core.spaces import Box, Discrete
 
 
 class ProbeState(NamedTuple):
-    """All that a probe knows: the number it shows."""
+    """The number that is observed."""
 
     shown: jax.Array
 
 
 @dataclasses.dataclass(frozen=True)
 class Probe(Environment):
-    """What the probes share: they show one number and offer two actions."""
+    """Base class of the probes: the observation is one number, and there are two actions."""
 
     max_steps: int = 1_000
 
@@ -48,7 +48,7 @@ class ProbeConstant(Probe):
 
 @dataclasses.dataclass(frozen=True)
 class ProbeObservation(Probe):
-    """One step, shows -1 or 1 and pays it. Value = observation: gradients reach the input."""
+    """One step, observation -1 or 1, which is also the reward. Value = observation: gradients reach the input."""
 
     def initial(self, key: jax.Array) -> ProbeState:
         return ProbeState(_random_sign(key))
@@ -59,7 +59,7 @@ class ProbeObservation(Probe):
 
 @dataclasses.dataclass(frozen=True)
 class ProbeDiscount(Probe):
-    """Two steps, shows 0 then 1, pays 1 at the end. Values gamma and 1: rewards travel back in time."""
+    """Two steps, observations 0 then 1, reward 1 at the end. Values gamma and 1: rewards propagate back in time."""
 
     def advance(self, state: ProbeState, action: jax.Array, key: jax.Array) -> tuple[ProbeState, jax.Array, jax.Array]:
         return ProbeState(jnp.ones(())), state.shown, state.shown == 1
@@ -67,7 +67,7 @@ class ProbeDiscount(Probe):
 
 @dataclasses.dataclass(frozen=True)
 class ProbeAction(Probe):
-    """One step, shows -1 or 1, pays 1 for the action of that sign and -1 for the other. Value 1: the policy learns."""
+    """One step, observation -1 or 1, reward 1 for the action of that sign, else -1. Value 1: the policy learns."""
 
     def initial(self, key: jax.Array) -> ProbeState:
         return ProbeState(_random_sign(key))
@@ -78,7 +78,7 @@ class ProbeAction(Probe):
 
 @dataclasses.dataclass(frozen=True)
 class ProbeTruncation(Probe):
-    """Pays 1 forever, truncated every second step. Value 1 / (1 - gamma): truncation is not the end of the world."""
+    """Reward 1 forever, truncated every second step. Value 1 / (1 - gamma): truncation is not termination."""
 
     max_steps: int = 2
 
@@ -87,7 +87,7 @@ class ProbeTruncation(Probe):
 
 
 class ProbeMemoryState(NamedTuple):
-    """Steps taken in this episode, and the sign that was shown at first."""
+    """Steps taken in this episode, and the sign of the first observation."""
 
     time: jax.Array
     sign: jax.Array
@@ -95,9 +95,9 @@ class ProbeMemoryState(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class ProbeMemory(Probe):
-    """Shows -1 or 1 at first, then nothing; pays 1 for the last action if it is of that sign, else -1.
+    """First observation -1 or 1, then 0; the reward is 1 if the last action has that sign, else -1.
 
-    Value gamma^(steps left): what was shown is remembered, and only until the episode ends.
+    Value gamma^(steps left): the first observation is remembered, and only until the episode ends.
     """
 
     blanks: int = 3
@@ -112,12 +112,12 @@ class ProbeMemory(Probe):
         self, state: ProbeMemoryState, action: jax.Array, key: jax.Array
     ) -> tuple[ProbeMemoryState, jax.Array, jax.Array]:
         last = state.time == self.blanks
-        paid = jnp.where((action == 1) == (state.sign > 0), 1.0, -1.0)
-        return state._replace(time=state.time + 1), jnp.where(last, paid, 0.0), last
+        reward = jnp.where((action == 1) == (state.sign > 0), 1.0, -1.0)
+        return state._replace(time=state.time + 1), jnp.where(last, reward, 0.0), last
 
 
 class ProbeTeamState(NamedTuple):
-    """Steps taken in this episode, and the sign that each agent sees."""
+    """Steps taken in this episode, and the sign that each agent observes."""
 
     time: jax.Array
     shown: jax.Array
@@ -125,9 +125,9 @@ class ProbeTeamState(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class ProbeTeam(TeamEnvironment):
-    """Agent i takes part in i + 1 steps, each like ProbeAction's; then it shows and gets garbage.
+    """Agent i is active for i + 1 steps, each like ProbeAction's; then its observations and rewards are garbage.
 
-    Value with k steps left: 1 + gamma + ... + gamma^(k - 1). Agents are told apart, and those that dropped out ignored.
+    Value with k steps left: 1 + gamma + ... + gamma^(k - 1): agents are distinguished, and inactive ones ignored.
     """
 
     max_steps: int = 1_000

@@ -1,4 +1,4 @@
-"""Pictures of the environments in JAX, drawn on the processor from a state; Pillow is all that it takes."""
+"""Renders JAX environments from their state, on the CPU and with Pillow only."""
 
 import math
 from collections.abc import Callable
@@ -18,24 +18,24 @@ PAPER, INK, FAINT = (250, 249, 246), (45, 48, 56), (205, 207, 212)
 BLUE, ORANGE, GREEN, RED = (52, 101, 164), (214, 126, 44), (78, 154, 84), (196, 62, 62)
 PALETTE = (BLUE, ORANGE, GREEN, RED, (128, 90, 160), (92, 170, 190), (220, 180, 60), (150, 110, 80))
 FINER = 3
-"""Drawn so many times larger and then shrunk, which makes edges smooth."""
+"""Images are drawn this many times larger and then shrunk, which smooths edges."""
 SIDE = 320
-"""Pixels of the shorter side of a picture, at least."""
+"""Minimum pixels of the shorter side of an image."""
 
 
 def pillow() -> tuple[Any, Any, Any]:
-    """Pillow's modules for pictures, for drawing and for letters, which only videos need."""
+    """Pillow's modules for images, drawing and fonts; imported late because only videos need them."""
     from PIL import Image, ImageDraw, ImageFont
 
     return Image, ImageDraw, ImageFont
 
 
 class Canvas:
-    """A picture in the coordinates of an environment: `width` by `height` around a center, y upwards."""
+    """An image in the coordinates of an environment: `width` by `height` around a centre, y upwards."""
 
     def __init__(self, width: float, height: float, center: tuple[float, float] = (0.0, 0.0)) -> None:
         self._scale = FINER * SIDE / min(width, height)
-        # Even sides, as videos must have, once it is shrunk.
+        # Even sides after shrinking, as videos require.
         size = tuple(round(side * self._scale / FINER / 2) * 2 * FINER for side in (width, height))
         self._left, self._top = center[0] - width / 2, center[1] + height / 2
         image, drawing, _ = pillow()
@@ -54,58 +54,60 @@ class Canvas:
         self._draw.ellipse((x - r, y - r, x + r, y + r), color, edge, FINER)
 
     def polygon(self, points: list[tuple[float, float]], color: Color) -> None:
-        """A filled shape."""
+        """A filled polygon."""
         self._draw.polygon([self._at(*p) for p in points], color)
 
     def block(self, x: float, y: float, width: float, height: float, color: Color) -> None:
-        """A filled block with round corners around a center."""
+        """A filled rectangle with round corners, around a centre."""
         (left, top), (right, bottom) = self._at(x - width / 2, y + height / 2), self._at(x + width / 2, y - height / 2)
         self._draw.rounded_rectangle((left, top, right, bottom), min(right - left, bottom - top) / 5, color)
 
     def pixels(self) -> np.ndarray:
-        """The picture, as height x width x 3 bytes."""
+        """The image, as height x width x 3 bytes."""
         return np.asarray(self._image.reduce(FINER))
 
     def _at(self, x: float, y: float) -> tuple[float, float]:
         return (x - self._left) * self._scale, (self._top - y) * self._scale
 
 
-def drawn(env: Environment, state: Any) -> np.ndarray:
-    """A picture of one environment in that state, as height x width x 3 bytes; ConfigError if there is none of it."""
+def render(env: Environment, state: Any) -> np.ndarray:
+    """An image of one environment in that state, as height x width x 3 bytes; ConfigError if it cannot be rendered."""
     if isinstance(env, Stack):
-        return drawn(env.env, state.inner)
-    draw = next((draw for kind, (draw, _) in PICTURES.items() if isinstance(env, kind)), None)
+        return render(env.env, state.inner)
+    draw = next((draw for kind, (draw, _) in RENDERERS.items() if isinstance(env, kind)), None)
     if draw is not None:
         return draw(env, state)
-    picture = picture_of(env.observation_space, np.asarray(env.observe(state)))
-    if picture is None:
-        raise ConfigError(f"there is no picture of {env.title}: only of {', '.join(k.__name__ for k in PICTURES)}, and "
-                          f"of environments that show pictures")  # fmt: skip
-    return picture
+    image = observation_image(env.observation_space, np.asarray(env.observe(state)))
+    if image is None:
+        renderable = ", ".join(kind.__name__ for kind in RENDERERS)
+        raise ConfigError(
+            f"{env.title} cannot be rendered: only {renderable} and environments with image observations can"
+        )
+    return image
 
 
 def frames_per_second(env: Environment) -> float:
-    """How many steps are a second of the environment's own time, or what looks well."""
+    """How many steps make a second of the environment's own time; a sensible default if it has none."""
     if isinstance(env, Stack):
         return frames_per_second(env.env)
-    return next((rate for kind, (_, rate) in PICTURES.items() if isinstance(env, kind)), 15.0)
+    return next((rate for kind, (_, rate) in RENDERERS.items() if isinstance(env, kind)), 15.0)
 
 
-def picture_of(space: Any, shown: np.ndarray) -> np.ndarray | None:
-    """An observation as a picture: bytes of a camera as they are, layers of a grid in a color each; else None."""
+def observation_image(space: Any, observation: np.ndarray) -> np.ndarray | None:
+    """An observation as an image: camera bytes unchanged, each layer of a grid in its own colour; otherwise None."""
     if not isinstance(space, Box) or len(space.shape) < 3:
         return None
-    latest = shown.reshape(-1, *shown.shape[-3:])[-1]
+    latest = observation.reshape(-1, *observation.shape[-3:])[-1]
     if space.is_image:
-        if latest.shape[-1] not in (1, 3):  # channels first, or pictures on top of each other
+        if latest.shape[-1] not in (1, 3):  # channels first, or stacked images
             latest = np.moveaxis(latest, 0, -1) if latest.shape[0] == 3 else latest[-1][..., None]
-        picture = np.broadcast_to(latest, (*latest.shape[:2], 3))
+        image = np.broadcast_to(latest, (*latest.shape[:2], 3))
     else:
-        picture = np.broadcast_to(np.asarray(PAPER, np.uint8), (*latest.shape[:2], 3)).copy()
+        image = np.broadcast_to(np.asarray(PAPER, np.uint8), (*latest.shape[:2], 3)).copy()
         for layer in range(latest.shape[-1]):
-            picture[latest[..., layer] > 0] = PALETTE[layer % len(PALETTE)]
-    larger = max(1, SIDE // min(picture.shape[:2]))
-    return np.ascontiguousarray(picture.repeat(larger, 0).repeat(larger, 1), np.uint8)
+            image[latest[..., layer] > 0] = PALETTE[layer % len(PALETTE)]
+    scale = max(1, SIDE // min(image.shape[:2]))
+    return np.ascontiguousarray(image.repeat(scale, 0).repeat(scale, 1), np.uint8)
 
 
 def _cart_pole(_: CartPole, state: Any) -> np.ndarray:
@@ -169,9 +171,9 @@ def _mountain_car(_: MountainCar, state: Any) -> np.ndarray:
 
 
 def _particles(env: ParticleTeam, state: Any) -> np.ndarray:
-    """Learners in colors; of those that do not learn, the runner in red and things that stand still in grey."""
+    """Learning agents in colours, a scripted runner in red, and objects that do not move in grey."""
     world, places = env.original(), np.asarray(state.p_pos)
-    view = max(1.5, 0.3 + math.ceil(2 * float(np.abs(places).max())) / 2)  # in steps, or everything seems to move
+    view = max(1.5, 0.3 + math.ceil(2 * float(np.abs(places).max())) / 2)  # zoom in steps, or everything seems to move
     canvas = Canvas(2 * view, 2 * view)
     canvas.line([(-1, -1), (-1, 1), (1, 1), (1, -1), (-1, -1)], FAINT, 0.012)
     movers = len(world.agents)
@@ -182,11 +184,11 @@ def _particles(env: ParticleTeam, state: Any) -> np.ndarray:
     return canvas.pixels()
 
 
-PICTURES: dict[type[Environment], tuple[Callable[[Any, Any], np.ndarray], float]] = {
+RENDERERS: dict[type[Environment], tuple[Callable[[Any, Any], np.ndarray], float]] = {
     CartPole: (_cart_pole, 50.0),
     Pendulum: (_pendulum, 20.0),
     Acrobot: (_acrobot, 15.0),
     MountainCar: (_mountain_car, 30.0),
     ParticleTeam: (_particles, 10.0),
 }
-"""How each is drawn, and how many steps are shown per second."""
+"""How each is drawn, and how many steps make one second of video."""

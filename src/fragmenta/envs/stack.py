@@ -1,4 +1,4 @@
-"""The last few observations at once, for environments in which one does not show how things move."""
+"""Stacks the last observations, for environments in which one observation does not show motion."""
 
 import dataclasses
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ from fragmenta_core.spaces import Box, Space
 
 
 class StackState(NamedTuple):
-    """The environment's own state, and its last observations, the newest last."""
+    """The environment's state, and its last observations, newest last."""
 
     inner: Any
     frames: jax.Array
@@ -20,9 +20,9 @@ class StackState(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Stack(Environment):
-    """An environment that shows its last `frames` observations along a new first axis.
+    """An environment that returns its last `frames` observations along a new first axis.
 
-    At the start of an episode they are the first one, repeated.
+    At the start of an episode the first observation is repeated.
     """
 
     max_steps: int = dataclasses.field(init=False)
@@ -32,7 +32,7 @@ class Stack(Environment):
     def __post_init__(self) -> None:
         name = type(self.env).__name__
         if self.env.num_agents > 1 or not isinstance(self.env.observation_space, Box):
-            raise ConfigError(f"{name} cannot be stacked: only the Box observations of one agent can")
+            raise ConfigError(f"{name} cannot be stacked: only Box observations of a single agent can")
         if self.frames < 1:
             raise ConfigError(f"frames is {self.frames}: it must be at least 1")
         object.__setattr__(self, "max_steps", self.env.max_steps)

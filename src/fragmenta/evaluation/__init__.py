@@ -1,1 +1,1 @@
-"""What becomes of a trained policy: evaluation, videos, export."""
+"""Using a trained policy: evaluation, videos, export."""

@@ -1,7 +1,7 @@
-"""How good a policy is: the returns of exactly so many episodes, each of an environment of its own.
+"""Evaluate a policy: the returns of a fixed number of episodes, one per environment.
 
-Every environment gives one episode, its first, so that long episodes count as often as short ones. What it plays
-afterwards, until the others are done, counts for nothing, so no memory has to be emptied.
+Every environment contributes only its first episode, so that long episodes count as often as short ones. Steps that it
+takes afterwards, until the others are done, are ignored, so the policy's memory need not be reset.
 """
 
 import dataclasses
@@ -13,21 +13,22 @@ import jax.numpy as jnp
 import numpy as np
 
 from fragmenta.algorithms import Algorithm
-from fragmenta.envs import Environment, HostEnvironment, World
+from fragmenta.envs import Environment, World
 from fragmenta.envs.host import seeds_of
 from fragmenta.errors import ConfigError
 from fragmenta.rl import fold_each, keys_by_index
 from fragmenta.runs.background import lower_priority
 from fragmenta_core.spaces import assemble
+from fragmenta_host.pool import Pool
 
 LONGEST = 100_000
-"""Episodes that go on for so many steps are cut off, because environments need not have a limit of their own."""
+"""Episodes are cut off after this many steps, because an environment may have no time limit."""
 CHUNK = 1_024
-"""Steps of one launch: after each, an interruption is heard."""
+"""Steps per launch; interrupts are handled between launches."""
 HOST_ENVS = 64
-"""So many environments on the host at a time, because each takes memory."""
+"""Maximum number of environments on the host at a time, because each takes memory."""
 APART = 0xE7A1
-"""Keeps an evaluation's random numbers apart from those of a training with the same seed."""
+"""Folded into the key, so that evaluation and training with the same seed use different random numbers."""
 RESAMPLES = 2_000
 
 
@@ -40,7 +41,7 @@ class Evaluation:
     seed: int
     deterministic: bool
     unfinished: int = 0
-    """How many episodes were cut off by the evaluation, because they went on for too long."""
+    """Number of episodes that the evaluation cut off at its step limit."""
 
     @property
     def mean(self) -> float:
@@ -49,19 +50,19 @@ class Evaluation:
 
     @property
     def std(self) -> float:
-        """The standard deviation of the returns, as of a sample; 0 for one episode."""
+        """The sample standard deviation of the returns; 0 for one episode."""
         return float(np.std(self.returns, ddof=1)) if len(self.returns) > 1 else 0.0
 
     @property
     def interval(self) -> tuple[float, float]:
-        """In which the true mean is with 95% confidence, by bootstrapping; as wide as nothing for one episode."""
+        """The 95% bootstrap confidence interval of the mean return; of zero width for one episode."""
         rng, count = np.random.default_rng(0), len(self.returns)
         means = [self.returns[rng.integers(count, size=count)].mean() for _ in range(RESAMPLES)]
         low, high = np.percentile(means, (2.5, 97.5))
         return float(low), float(high)
 
     def as_record(self) -> dict[str, Any]:
-        """The outcome as plain numbers."""
+        """The evaluation as plain numbers."""
         low, high = self.interval
         return {
             "deterministic": self.deterministic,
@@ -89,11 +90,11 @@ def evaluate(
     deterministic: bool = True,
     max_steps: int | None = None,
 ) -> Evaluation:
-    """Play so many episodes with the likeliest actions, or with actions as drawn in training.
+    """Play `episodes` episodes with the most likely actions, or with sampled actions as in training.
 
-    The same seed gives the same episodes, and the first of many are those of few. What is compiled for one call serves
-    all later ones with an equal algorithm, environment and number of episodes. Environments on the host are played in
-    processes of their own, so a training that uses `env` goes on undisturbed.
+    The same seed gives the same episodes, and more episodes extend fewer. Compiled programs are reused by later calls
+    with an equal algorithm, environment and number of episodes. A separate pool steps environments on the host, so a
+    training that uses `env` is not disturbed.
     """
     if episodes < 1:
         raise ConfigError(f"episodes is {episodes}: it must be at least 1")
@@ -104,8 +105,8 @@ def evaluate(
     limit = max_steps or LONGEST
     env_keys, act_keys = episode_keys(seed, episodes)
     params, keys = jax.device_put(params), None if deterministic else act_keys
-    if isinstance(env, HostEnvironment):
-        returns, lengths, ended = _play_on_host(algorithm, env, params, env_keys, keys, limit)
+    if env.host_pool:
+        returns, lengths, ended = _play_on_host(algorithm, env, env.host_pool.twin(), params, env_keys, keys, limit)
     else:
         returns, lengths, ended = _play(algorithm, env, params, env_keys, keys, limit)
     unfinished = int(np.sum(~np.asarray(ended)))
@@ -113,14 +114,14 @@ def evaluate(
 
 
 def episode_keys(seed: int, episodes: int) -> tuple[jax.Array, jax.Array]:
-    """For every episode, by its index alone: the key of its environment, and that of its actions."""
+    """For every episode, a key for its environment and one for its actions; they depend only on seed and index."""
     key = jax.random.fold_in(jax.random.key(seed), APART)
     env_key, act_key = jax.random.split(key)
     return keys_by_index(env_key, episodes), keys_by_index(act_key, episodes)
 
 
-class _Played(NamedTuple):
-    """So far, per environment: its world, what is remembered, and the return and length of its first episode."""
+class _Episodes(NamedTuple):
+    """The current step, and per environment: its world, the memory, and the first episode's return and length."""
 
     time: jax.Array
     world: World
@@ -133,81 +134,82 @@ class _Played(NamedTuple):
 def _play(
     algorithm: Algorithm, env: Environment, params: Any, env_keys: jax.Array, act_keys: jax.Array | None, limit: int
 ) -> tuple[Any, Any, Any]:
-    played = _start(algorithm, env, env_keys)
+    episodes = _start(algorithm, env, env_keys)
     for until in range(CHUNK, limit + CHUNK, CHUNK):
-        played = _go_on(algorithm, env, params, act_keys, played, min(until, limit))
-        if np.asarray(played.ended).all():
+        episodes = _advance(algorithm, env, params, act_keys, episodes, min(until, limit))
+        if np.asarray(episodes.ended).all():
             break
-    world = played.world
-    returns = jnp.where(played.ended, played.returns, world.episode_return)
-    return returns, jnp.where(played.ended, played.lengths, world.episode_length), played.ended
+    world = episodes.world
+    returns = jnp.where(episodes.ended, episodes.returns, world.episode_return)
+    return returns, jnp.where(episodes.ended, episodes.lengths, world.episode_length), episodes.ended
 
 
 @jax.jit
-def _start(algorithm: Algorithm, env: Environment, keys: jax.Array) -> _Played:
+def _start(algorithm: Algorithm, env: Environment, keys: jax.Array) -> _Episodes:
     count, world = keys.shape[0], env.reset(keys)
-    zeros, none = jnp.zeros(count), jnp.zeros(count, jnp.int32)
-    return _Played(jnp.zeros((), jnp.int32), world, algorithm.fresh_memory(count), zeros, none, none > 0)
+    zeros, counts = jnp.zeros(count), jnp.zeros(count, jnp.int32)
+    return _Episodes(jnp.zeros((), jnp.int32), world, algorithm.fresh_memory(count), zeros, counts, counts > 0)
 
 
 @jax.jit
-def _go_on(
-    algorithm: Algorithm, env: Environment, params: Any, keys: jax.Array | None, played: _Played, until: jax.Array
-) -> _Played:
-    """Until all first episodes have ended, or so many steps were taken."""
+def _advance(
+    algorithm: Algorithm, env: Environment, params: Any, keys: jax.Array | None, episodes: _Episodes, until: jax.Array
+) -> _Episodes:
+    """Step until all first episodes have ended, or until step `until`."""
 
-    def step(played: _Played) -> _Played:
-        now = _keys_now(keys, played.time)
-        action, memory = algorithm.decide(env, params, played.world.observation, played.world.alive, played.memory, now)
-        world, _ = env.step(played.world, action)
-        first = ~played.ended & (world.finished.episodes > 0)
-        returns = jnp.where(first, world.finished.returns, played.returns)
-        lengths = jnp.where(first, world.finished.lengths, played.lengths)
-        return _Played(played.time + 1, world, memory, returns, lengths, played.ended | first)
+    def step(episodes: _Episodes) -> _Episodes:
+        now = _keys_now(keys, episodes.time)
+        world = episodes.world
+        action, memory = algorithm.decide(env, params, world.observation, world.alive, episodes.memory, now)
+        world, _ = env.step(world, action)
+        first = ~episodes.ended & (world.finished.episodes > 0)
+        returns = jnp.where(first, world.finished.returns, episodes.returns)
+        lengths = jnp.where(first, world.finished.lengths, episodes.lengths)
+        return _Episodes(episodes.time + 1, world, memory, returns, lengths, episodes.ended | first)
 
-    return jax.lax.while_loop(lambda p: (p.time < until) & ~jnp.all(p.ended), step, played)
+    return jax.lax.while_loop(lambda p: (p.time < until) & ~jnp.all(p.ended), step, episodes)
 
 
 def _play_on_host(
-    algorithm: Algorithm, env: HostEnvironment, params: Any, env_keys: jax.Array, act_keys: Any, limit: int
+    algorithm: Algorithm, env: Environment, pool: Pool, params: Any, env_keys: jax.Array, act_keys: Any, limit: int
 ) -> tuple[Any, Any, Any]:
     count = len(env_keys)
     size = min(HOST_ENVS, count)
-    own, parts = dataclasses.replace(env, pool=env.pool.twin()), []
-    with own.opened():
+    separate, parts = env.through(pool), []
+    with separate.opened():
         for low in range(0, count, size):
-            # The last part is filled up from the front, so that nothing is compiled anew for it.
+            # The last part is filled up from the front, so that its shape needs no new compilation.
             rows = np.arange(low, low + size) % count
             keys = None if act_keys is None else act_keys[rows]
-            parts.append(_play_part(algorithm, own, env, params, np.asarray(seeds_of(env_keys[rows])), keys, limit))
+            parts.append(_play_part(algorithm, pool, env, params, np.asarray(seeds_of(env_keys[rows])), keys, limit))
     returns, lengths, ended = (np.concatenate(part)[:count] for part in zip(*parts, strict=True))
     return returns, lengths, ended
 
 
 def _play_part(
     algorithm: Algorithm,
-    own: HostEnvironment,
-    env: HostEnvironment,
+    pool: Pool,
+    env: Environment,
     params: Any,
     seeds: np.ndarray,
     keys: jax.Array | None,
     limit: int,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """One episode each; `env` only stands for the spaces, and lets later evaluations use what was compiled."""
+    """One episode per environment; `env` only provides the spaces and lets later evaluations reuse compiled code."""
     count, space = len(seeds), env.observation_space
-    shown, alive = own.pool.reset(seeds)
+    parts, alive = pool.reset(seeds)
     memory = algorithm.fresh_memory(count)
     returns, lengths, ended = np.zeros(count), np.zeros(count, np.int32), np.zeros(count, bool)
     for time in range(limit):
-        seen = assemble(space, iter(shown)), alive if env.team_size else ()
-        action, memory = _decide(algorithm, env, params, *seen, memory, keys, time)
-        found = own.pool.step(0, np.asarray(action))
-        reward = found.reward if found.reward.ndim == 1 else found.reward.mean(axis=1)
+        inputs = assemble(space, iter(parts)), alive if env.team_size else ()
+        action, memory = _decide(algorithm, env, params, *inputs, memory, keys, time)
+        result = pool.step(0, np.asarray(action))
+        reward = result.reward if result.reward.ndim == 1 else result.reward.mean(axis=1)
         returns, lengths = returns + np.where(ended, 0.0, reward), lengths + ~ended
-        ended = ended | found.ended
+        ended = ended | result.ended
         if ended.all():
             break
-        shown, alive = found.observation, found.alive
+        parts, alive = result.observation, result.alive
     return returns, lengths, ended
 
 
@@ -223,7 +225,7 @@ def _keys_now(keys: jax.Array | None, time: Any) -> jax.Array | None:
 
 
 class BackgroundEvaluation:
-    """Evaluations in a thread of their own, one at a time, while something else goes on."""
+    """Evaluations in a background thread, one at a time."""
 
     def __init__(self, algorithm: Algorithm, env: Environment, episodes: int, seed: int, deterministic: bool) -> None:
         self._evaluate = lambda params: evaluate(algorithm, env, params, episodes, seed, deterministic)
@@ -231,9 +233,9 @@ class BackgroundEvaluation:
         self._pending: list[tuple[int, Future[Evaluation]]] = []
 
     def submit(self, params: Any, steps: int) -> bool:
-        """Evaluate these parameters, of which a copy is taken, as those after so many steps.
+        """Evaluate a copy of the parameters, which were reached after `steps` steps.
 
-        False, and nothing is done, if the one before is still under way.
+        Returns False and does nothing if the previous evaluation is still running.
         """
         if any(not future.done() for _, future in self._pending):
             return False
@@ -242,12 +244,11 @@ class BackgroundEvaluation:
         return True
 
     def finished(self, wait: bool = False) -> list[tuple[int, Evaluation | BaseException]]:
-        """Steps and outcome, or what was raised, of those that have ended since this was last asked; with `wait`, of
-        all."""
+        """Steps and evaluation (or exception) of those that ended since the last call; with `wait`, of all."""
         ready = [(steps, future) for steps, future in self._pending if wait or future.done()]
         self._pending = [entry for entry in self._pending if entry not in ready]
         return [(steps, future.exception() or future.result()) for steps, future in ready]
 
     def close(self) -> None:
-        """Wait for the one that is under way, and end the thread."""
+        """Wait for the running evaluation, and end the thread."""
         self._thread.shutdown()

@@ -1,4 +1,4 @@
-"""A run's policy as files that need no Fragmenta: arrays by name, functions for JAX alone, and a description."""
+"""Export a run's policy to files that work without Fragmenta: arrays by name, JAX functions, and a description."""
 
 import hashlib
 import json
@@ -29,8 +29,8 @@ policy = jax.export.deserialize(bytearray(pathlib.Path("policy.jaxexport").read_
 
 
 def export(run: Run, directory: Path) -> dict[str, Any]:
-    """Write `policy.json`, `policy.safetensors`, `policy.jaxexport` (the likeliest actions) and
-    `policy_stochastic.jaxexport` (drawn ones) into the directory; what `policy.json` says is returned."""
+    """Write `policy.json`, `policy.safetensors`, `policy.jaxexport` (most likely actions) and
+    `policy_stochastic.jaxexport` (sampled actions) into the directory; returns the content of `policy.json`."""
     params = run.params()
     inputs = policy_inputs(run.algorithm, run.env)
     functions = {
@@ -38,28 +38,28 @@ def export(run: Run, directory: Path) -> dict[str, Any]:
         for name, stochastic in (("policy.jaxexport", False), ("policy_stochastic.jaxexport", True))
     }
     files = {"policy.safetensors": save(named_arrays(params)), **functions}
-    described = _described(
+    description = _description(
         run, params, inputs, {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
     )
-    text = json.dumps(described, indent=2, allow_nan=False) + "\n"
+    text = json.dumps(description, indent=2, allow_nan=False) + "\n"
     try:
         directory.mkdir(parents=True, exist_ok=True)
         for name, data in {**files, "policy.json": text.encode()}.items():
             write_whole(directory / name, data)
     except OSError as error:
         raise ConfigError(f"cannot write to '{directory}': {error.strerror}") from None
-    return described
+    return description
 
 
 def policy_inputs(algorithm: Algorithm, env: Environment) -> dict[str, Any]:
-    """What the exported functions take, by name and in order, as shapes with any number of rows.
+    """The inputs of the exported functions, by name and in order, as shapes with a symbolic batch size.
 
-    An observation always; who takes part, for teams; what is remembered, for a policy with a memory.
+    Always the observation; for teams, which agents are alive; for a recurrent policy, its memory.
     """
     (batch,) = jax.export.symbolic_shape("batch")
     team = () if env.team_size is None else (env.team_size,)
-    shown = (jax.ShapeDtypeStruct((batch, *team, *shape), dtype) for _, shape, dtype in leaves(env.observation_space))
-    inputs: dict[str, Any] = {"observation": assemble(env.observation_space, shown)}
+    parts = (jax.ShapeDtypeStruct((batch, *team, *shape), dtype) for _, shape, dtype in leaves(env.observation_space))
+    inputs: dict[str, Any] = {"observation": assemble(env.observation_space, parts)}
     if team:
         inputs["alive"] = jax.ShapeDtypeStruct((batch, *team), jnp.bool_)
     memory = jax.eval_shape(lambda: algorithm.fresh_memory(1))
@@ -69,9 +69,9 @@ def policy_inputs(algorithm: Algorithm, env: Environment) -> dict[str, Any]:
 
 
 def exported_policy(algorithm: Algorithm, env: Environment, params: Any, stochastic: bool) -> jax.export.Exported:
-    """`decide` with the parameters inside, for any number of rows on any of the platforms.
+    """`decide` with the parameters baked in, for any batch size on any of the platforms.
 
-    A stochastic one takes the two numbers of a key as well; row i draws by that key and i.
+    A stochastic one also takes the two numbers of a key; row i samples with that key and i.
     """
     inputs = policy_inputs(algorithm, env)
     if stochastic:
@@ -79,19 +79,19 @@ def exported_policy(algorithm: Algorithm, env: Environment, params: Any, stochas
     names = tuple(inputs)
 
     def decide(*values: Any) -> Any:
-        given = dict(zip(names, values, strict=True))
+        arguments = dict(zip(names, values, strict=True))
         keys = None
-        if "key" in given:
-            rows = jax.tree.leaves(given["observation"])[0].shape[0]
-            keys = keys_by_index(jax.random.wrap_key_data(given["key"], impl="threefry2x32"), rows)
-        seen = given["observation"], given.get("alive", ()), given.get("memory", ())
-        action, memory = algorithm.decide(env, params, *seen, keys)
-        return (action, memory) if "memory" in given else action
+        if "key" in arguments:
+            rows = jax.tree.leaves(arguments["observation"])[0].shape[0]
+            keys = keys_by_index(jax.random.wrap_key_data(arguments["key"], impl="threefry2x32"), rows)
+        inputs = arguments["observation"], arguments.get("alive", ()), arguments.get("memory", ())
+        action, memory = algorithm.decide(env, params, *inputs, keys)
+        return (action, memory) if "memory" in arguments else action
 
     return jax.export.export(jax.jit(decide), platforms=PLATFORMS)(*inputs.values())
 
 
-def _described(run: Run, params: Any, inputs: dict[str, Any], files: dict[str, str]) -> dict[str, Any]:
+def _description(run: Run, params: Any, inputs: dict[str, Any], files: dict[str, str]) -> dict[str, Any]:
     algorithm, env = run.algorithm, run.env
     normalised = getattr(algorithm, "normalize_observations", False)
     outputs = ["action", "memory"] if "memory" in inputs else ["action"]
@@ -124,19 +124,19 @@ def _described(run: Run, params: Any, inputs: dict[str, Any], files: dict[str, s
 
 def _actions(env: Environment) -> str:
     if isinstance(env.action_space, Box):
-        return "may be outside of the space, where training left it to the environment to clip them"
+        return "may be outside of the space; in training, the environment clips them"
     return "count from 0"
 
 
 def _shape(value: Any) -> Any:
-    """Shapes and types as plain lists; the number of rows is called batch."""
+    """Shapes and types as plain JSON; the batch size is called batch."""
     if isinstance(value, dict):
         return {name: _shape(part) for name, part in value.items()}
     return {"shape": [size if isinstance(size, int) else str(size) for size in value.shape], "dtype": str(value.dtype)}
 
 
 def _strict(value: Any) -> Any:
-    """JSON has no infinity: no bound is null."""
+    """JSON has no infinity, so an infinite bound becomes null."""
     if isinstance(value, dict):
         return {name: _strict(part) for name, part in value.items()}
     if isinstance(value, (list, tuple)):

@@ -1,4 +1,4 @@
-"""Write a video to a file, with a line above every picture that says where it is from."""
+"""Write a video to a file, with a caption above every frame."""
 
 import contextlib
 import functools
@@ -17,23 +17,23 @@ from fragmenta.errors import ConfigError
 from fragmenta.evaluation.playing import Frame, Video
 
 CAPTION = 26
-"""Pixels of the line above the picture."""
+"""Height in pixels of the caption above the frame."""
 PAUSE_SECONDS = 0.8
-"""How long the last picture of an episode stays."""
+"""How long the last frame of an episode is shown."""
 
 
 def check_path(path: Path) -> None:
-    """Refuse a file that cannot be written, before anything is played."""
+    """Raise ConfigError for a file that cannot be written, before anything is played."""
     if path.suffix not in (".gif", ".mp4"):
         raise ConfigError(f"out is '{path}': choose a name that ends in .gif or .mp4")
     if not path.parent.is_dir():
-        raise ConfigError(f"out is '{path}', but there is no directory '{path.parent}': make it first")
+        raise ConfigError(f"out is '{path}', but there is no directory '{path.parent}': create it first")
     if path.suffix == ".mp4":
         _ffmpeg()
 
 
 def write_video(video: Video, path: Path) -> list[Frame]:
-    """Write the video, as a GIF or, with ffmpeg, as an MP4, whole or not at all; the last frame of every episode."""
+    """Write the video atomically, as a GIF or, with ffmpeg, an MP4; returns the last frame of every episode."""
     check_path(path)
     endings: list[Frame] = []
     temporary = path.with_name(f".{path.stem}.part{path.suffix}")
@@ -49,7 +49,7 @@ def write_video(video: Video, path: Path) -> list[Frame]:
 
 
 def captioned(frame: Frame) -> np.ndarray:
-    """The picture below a line with episode, step and return."""
+    """The frame below a caption with episode, step and return."""
     image, drawing, font = pillow()
     height, width = frame.picture.shape[:2]
     height, width = height + height % 2, width + width % 2  # even, as videos must be
@@ -61,7 +61,7 @@ def captioned(frame: Frame) -> np.ndarray:
 
 
 def _pictures(video: Video, endings: list[Frame]) -> Iterator[np.ndarray]:
-    """What is written, one picture at a time, because all of them would fill the memory."""
+    """The captioned frames, one at a time, because all of them would fill the memory."""
     for frame in video.frames:
         picture = captioned(frame)
         yield picture
@@ -82,23 +82,23 @@ def _write_gif(path: Path, pictures: Iterator[np.ndarray], per_second: float) ->
 
 
 def _write_mp4(path: Path, pictures: Iterator[np.ndarray], per_second: float) -> None:
-    """Not by the package's own function, which forks: that may hang in a program with threads, and JAX warns of it."""
+    """Not with imageio_ffmpeg's own writer: it forks, which may hang in a program with threads, and JAX warns."""
     first = next(pictures)
     height, width = first.shape[:2]
-    given = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", f"{per_second:g}", "-i", "-"]
-    command = [_ffmpeg(), "-y", "-v", "error", *given, "-pix_fmt", "yuv420p", f"file:{path}"]
-    with tempfile.TemporaryFile() as said:
-        # A group of its own: Ctrl-C is for this process, which then lets the video end.
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=said, process_group=0) as process:
+    source = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", f"{per_second:g}", "-i", "-"]
+    command = [_ffmpeg(), "-y", "-v", "error", *source, "-pix_fmt", "yuv420p", f"file:{path}"]
+    with tempfile.TemporaryFile() as stderr:
+        # In its own process group: Ctrl-C goes to this process, which then finishes the video.
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=stderr, process_group=0) as process:
             assert process.stdin is not None
-            with contextlib.suppress(BrokenPipeError):  # it says why
+            with contextlib.suppress(BrokenPipeError):  # its stderr says why
                 for picture in itertools.chain([first], pictures):
                     process.stdin.write(picture.tobytes())
                 process.stdin.close()
         if process.returncode:
-            said.seek(0)
-            lines = said.read().decode(errors="replace").splitlines() or ["ffmpeg failed"]
-            raise OSError(lines[-1].rpartition("] ")[2])  # without who in ffmpeg says it
+            stderr.seek(0)
+            lines = stderr.read().decode(errors="replace").splitlines() or ["ffmpeg failed"]
+            raise OSError(lines[-1].rpartition("] ")[2])  # without the name of ffmpeg's component
 
 
 def _ffmpeg() -> str:

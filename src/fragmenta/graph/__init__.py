@@ -1,4 +1,4 @@
-"""What the system knows of a training loop: the traced graph, and one local program per fragment cut from it."""
+"""The representation of a training loop: the traced graph, and the program of each fragment that is cut from it."""
 
 from fragmenta.graph.fragment import Delivery, Fragment
 from fragmenta.graph.ir import Block, Call, Glue, Graph, Loop, Node, Share, Value

@@ -1,4 +1,4 @@
-"""What a policy answers with."""
+"""What a distribution policy returns: fragments, and how values are delivered between them."""
 
 import dataclasses
 from typing import Literal
@@ -6,30 +6,30 @@ from typing import Literal
 
 @dataclasses.dataclass(frozen=True)
 class Delivery:
-    """How a fragment takes what another one, `source`, hands it.
+    """How a fragment receives values from another one, `source`.
 
-    `every`: each value once, in order; with `lag` 1 that of the iteration before, so that both work at the same time.
-    `latest`: the newest there is, without waiting. `any`: from whichever replica of the source comes first.
+    `every`: each value once, in order; with `lag` 1 that of the previous iteration, so that both run concurrently.
+    `latest`: the newest value, without waiting. `any`: from whichever replica of the source is first.
     """
 
     source: str
     kind: Literal["every", "latest", "any"] = "every"
     lag: int = 0
     max_lag: int | None = None
-    """For `latest`: what was made from values more than so many versions old is dropped, not used."""
+    """For `latest`: results computed from values more than this many versions old are dropped."""
 
     @property
     def waits(self) -> bool:
-        """Whether both sides go through the same iterations in step."""
+        """Whether both sides run iterations in lockstep."""
         return self.kind == "every" and not self.lag
 
 
 @dataclasses.dataclass(frozen=True)
 class Fragment:
-    """Stages that run together, how often they are replicated along an axis, and on which devices.
+    """Stages that run together, the number of replicas along an axis, and their devices.
 
-    `devices` has one name per replica; a single name serves all of them. What comes from a fragment that `delivery`
-    does not name is delivered `every`.
+    `devices` has one name per replica, or one for all of them. Values from a fragment that `delivery` does not name are
+    delivered `every`.
     """
 
     name: str
@@ -40,5 +40,5 @@ class Fragment:
     delivery: tuple[Delivery, ...] = ()
 
     def delivery_from(self, source: str) -> Delivery:
-        """How this fragment takes what that one hands it."""
+        """How this fragment receives values from `source`."""
         return next((d for d in self.delivery if d.source == source), Delivery(source))

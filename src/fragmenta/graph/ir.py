@@ -2,9 +2,9 @@
 
     graph ::= block with the state's leaves as inputs, the next state's leaves and the metrics as outputs
     block ::= inputs, nodes in order, outputs
-    node  ::= Call (a stage) | Loop (a scan that holds stages) | Glue (any other operation)
+    node  ::= Call (a stage) | Loop (a scan that contains stages) | Glue (any other operation)
 
-A fragment's own graph has nodes of the same ids, which take and give what one of its replicas holds.
+A fragment's own graph has nodes with the same ids, at the size of one replica's parts.
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ from fragmenta.graph.exchange import Exchange, Work
 from fragmenta.graph.layout import Split
 
 Apply = Callable[..., list[Any]]
-"""Takes the arrays of a node's inputs and returns those of its outputs."""
+"""From the arrays of a node's inputs to those of its outputs."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,15 +43,15 @@ class Value:
 
 @dataclasses.dataclass(frozen=True)
 class Share:
-    """What one of several replicas does of a node: its part, and what it exchanges with the others for it.
+    """A replica's share of a node: its work, and what it exchanges with the other replicas.
 
-    The node's `apply` then takes the number of the replica first.
+    The first argument of the node's `apply` is then the replica.
     """
 
     exchanges: tuple[Exchange, ...] = ()
     work: Work = dataclasses.field(default_factory=Work)
-    numbered: bool = False
-    """Whether it depends on the number of the replica."""
+    uses_index: bool = False
+    """Whether it depends on the index of the replica."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,13 +64,13 @@ class Glue:
     outputs: tuple[Value, ...]
     apply: Apply = dataclasses.field(repr=False)
     origin: Any = dataclasses.field(default=None, repr=False)
-    """The traced equation, or the constant, for the analysis of what replicas share."""
+    """The traced equation or the constant, from which the replicas' shares are derived."""
     share: Share | None = dataclasses.field(default=None, repr=False)
 
 
 @dataclasses.dataclass(frozen=True)
 class Call:
-    """A stage at work. `inner` names the stages nested in it, `holds` every stage that it takes along."""
+    """A call of a stage. `inner` names the stages nested in it, `holds` the stages that are placed with it."""
 
     id: int
     stage: str
@@ -81,9 +81,9 @@ class Call:
     holds: tuple[str, ...] = ()
     has_effects: bool = False
     host: Apply | None = dataclasses.field(default=None, repr=False)
-    """The same with arrays of numpy, for a stage that runs on the host, outside compiled programs."""
+    """The same on NumPy arrays, for a stage that runs on the host, outside compiled programs."""
     per_environment: bool = False
-    """On the host: whether it does for each environment the same, so that replicas can do their parts of it."""
+    """On the host: whether it treats environments independently, so that each replica can run it on its part."""
     origin: Any = dataclasses.field(default=None, repr=False)
     share: Share | None = dataclasses.field(default=None, repr=False)
 
@@ -104,12 +104,12 @@ class Loop:
 
     @property
     def inputs(self) -> tuple[Value, ...]:
-        """All values that the loop takes from outside."""
+        """All values that enter the loop."""
         return self.constants + self.carries + self.sequences
 
     @property
     def outputs(self) -> tuple[Value, ...]:
-        """All values that the loop gives to the outside."""
+        """All values that leave the loop."""
         return self.finals + self.stacked
 
     @property
@@ -125,12 +125,12 @@ class Loop:
 
     @property
     def carry_results(self) -> tuple[Value, ...]:
-        """The carries as the body leaves them."""
+        """The carries as the body returns them."""
         return self.body.outputs[: len(self.carries)]
 
     @property
     def slice_results(self) -> tuple[Value, ...]:
-        """What the body adds to each stacked output."""
+        """The slices that the body contributes to each stacked output."""
         return self.body.outputs[len(self.carries) :]
 
 
@@ -139,7 +139,7 @@ Node = Glue | Call | Loop
 
 @dataclasses.dataclass(frozen=True)
 class Block:
-    """A straight run of nodes."""
+    """A sequence of nodes without control flow, other than loops."""
 
     inputs: tuple[Value, ...]
     nodes: tuple[Node, ...]
@@ -161,23 +161,23 @@ class Graph:
     state_names: tuple[str, ...]
     metric_names: tuple[str, ...]
     stages: tuple[str, ...]
-    """Every stage in the loop, those nested in others included."""
+    """All stages, including those nested in others."""
     top_stages: tuple[str, ...]
-    """The stages that are not nested in another one: what a policy gets to place."""
+    """The stages that are not nested in another: those that a distribution policy places."""
     sizes: dict[str, int]
-    """Per axis along which fragments may be replicated: how long it is."""
+    """The length of each axis along which fragments may be replicated."""
     nouns: dict[str, str]
-    """And what is on it, in the plural."""
+    """The plural noun for what lies along each axis, for messages."""
     opened: frozenset[str]
-    """Stages whose inner stages stand in their place."""
+    """Stages that are replaced by their inner stages."""
     names: dict[int, str] = dataclasses.field(repr=False)
-    """What the algorithm calls a value, where JAX knows."""
+    """The algorithm's names of values, where JAX knows them."""
     retrace: "Callable[[dict[str, int], frozenset[str]], Graph]" = dataclasses.field(repr=False)
-    """Trace again at other sizes, with some stages opened."""
+    """Traces again at other sizes, with some stages opened."""
     splits: "Callable[[str], tuple[Split | None, ...]]" = dataclasses.field(repr=False)
-    """Where each leaf of the state has an axis: the dimension that grows with it."""
+    """For an axis: the dimension of each state leaf that grows with it, if any."""
     hidden: frozenset[str]
-    """Axes that cannot be followed from the state to all that lies along them."""
+    """Axes that cannot be tracked from the state to every value along them."""
 
     @property
     def host_stages(self) -> tuple[str, ...]:
@@ -197,7 +197,7 @@ class Graph:
 
     @property
     def state_inputs(self) -> tuple[Value, ...]:
-        """The leaves of the state at the start of an iteration."""
+        """The state leaves at the start of an iteration."""
         return self.block.inputs
 
     @property

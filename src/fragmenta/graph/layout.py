@@ -1,4 +1,4 @@
-"""How the replicas of a fragment hold a value of the whole program: all of it, a part each, or a summand each."""
+"""Layouts: how the replicas of a fragment hold a value: whole, split, or as partial sums."""
 
 import dataclasses
 
@@ -7,21 +7,21 @@ Shape = tuple[int, ...]
 
 @dataclasses.dataclass(frozen=True)
 class Whole:
-    """Every replica has the very value of the whole program."""
+    """Every replica holds the whole value."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Split:
-    """Every replica has its part of one dimension, which is `outer` times the parts of all replicas in order.
+    """Every replica holds its part of one dimension, in which the sequence of all parts repeats `outer` times.
 
-    Environments flattened behind time are `outer = time`: each replica has some of every time's.
+    A flattened `time x environments` dimension has `outer = time`: each replica has its environments of every step.
     """
 
     dim: int
     outer: int = 1
 
     def __post_init__(self) -> None:
-        # Parameters of JAX's operations may be NumPy's integers, which `vmap` does not take for an axis.
+        # Parameters of JAX primitives may be NumPy integers, which `vmap` does not accept as an axis.
         object.__setattr__(self, "dim", int(self.dim))
 
     def moved(self, dim: int) -> "Split":
@@ -31,7 +31,7 @@ class Split:
 
 @dataclasses.dataclass(frozen=True)
 class Partial:
-    """The value is the sum of what the replicas have."""
+    """The value is the sum over the replicas."""
 
 
 Layout = Whole | Split | Partial
@@ -39,12 +39,12 @@ WHOLE, PARTIAL = Whole(), Partial()
 
 
 def local_shape(shape: Shape, layout: Layout, parts: int) -> Shape:
-    """The shape of what one of `parts` replicas has."""
+    """The shape of the part that one of `parts` replicas holds."""
     if not isinstance(layout, Split):
         return tuple(shape)
     return tuple(size // parts if i == layout.dim else size for i, size in enumerate(shape))
 
 
 def divides(shape: Shape, layout: Split, parts: int) -> bool:
-    """Whether a value of that shape can be held so."""
+    """Whether a value of that shape can have that layout."""
     return layout.dim < len(shape) and shape[layout.dim] % (layout.outer * parts) == 0

@@ -1,4 +1,4 @@
-"""What a fragment runs: its own part of the graph, with the values that it sends and receives.
+"""Programs: a fragment's part of the graph, with the values that it sends and receives.
 
 plan        ::= one program per fragment
 program     ::= instructions
@@ -16,7 +16,7 @@ from fragmenta.graph.layout import WHOLE, Layout
 
 
 class Operator(enum.Enum):
-    """How a value crosses fragments or replicas; derived from how replicas hold it, never annotated."""
+    """How a value crosses between fragments or replicas; derived from its layouts, never annotated."""
 
     SEND = "Send/Recv"
     BROADCAST = "Broadcast"
@@ -30,19 +30,19 @@ class Operator(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class Interface:
-    """One value that crosses fragments."""
+    """A value that crosses between fragments."""
 
     value: Value
     name: str
     producer: str
     consumer: str
     operator: Operator
-    held: Layout
-    """How replicas of the producer hold it; whole if there is one."""
-    wanted: Layout
-    """How replicas of the consumer want it; whole if there is one."""
+    producer_layout: Layout
+    """The layout on the replicas of the producer; whole if there is one replica."""
+    consumer_layout: Layout
+    """The layout on the replicas of the consumer; whole if there is one replica."""
     times: int
-    """How often it crosses per iteration."""
+    """How often the value crosses per iteration."""
     copies: int
     """How many whole copies arrive each time: one per consumer of a Broadcast, one per producer of a Reduce."""
     delivery: Delivery
@@ -54,13 +54,13 @@ class Interface:
 
     @property
     def key(self) -> tuple[int, str]:
-        """What tells this interface from all others."""
+        """Identifies this interface within the plan."""
         return self.value.id, self.consumer
 
 
 @dataclasses.dataclass(frozen=True)
 class Collective:
-    """Values that the replicas of one fragment exchange among themselves, all by the same operator."""
+    """All values that the replicas of a fragment exchange by one operator."""
 
     operator: Operator
     values: int
@@ -79,7 +79,7 @@ class Run:
 
 @dataclasses.dataclass(frozen=True)
 class Send:
-    """Hand a value to another fragment."""
+    """Send a value to another fragment."""
 
     interface: Interface
 
@@ -107,44 +107,44 @@ Instruction = Run | Send | Recv | Repeat
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """Everything one fragment does in an iteration. `print(program)` lists it."""
+    """The program of one fragment for an iteration. `print(program)` lists it."""
 
     fragment: Fragment
     replicas: int
-    """Replicas that run apart and exchange values through channels; 1 if they all run in one program."""
+    """Replicas that run separately and exchange values through channels; 1 if all run as one program."""
     parts: int
-    """Into how many parts the trace at this fragment's size splits a value along the fragment's axis."""
+    """The number of parts that a value is split into along the fragment's axis."""
     instructions: tuple[Instruction, ...]
     graph: Graph
-    """The trace at this fragment's size."""
+    """The graph at the size of one replica's parts."""
     state: tuple[int, ...]
-    """The leaves of the state that it keeps, by position."""
+    """Positions of the state leaves that it keeps."""
     metrics: tuple[int, ...]
-    """The metrics that it reports, by position."""
+    """Positions of the metrics that it reports."""
     layouts: dict[int, Layout] = dataclasses.field(repr=False)
-    """Per value that replicas do not hold whole: how they hold it."""
+    """The layouts of values that replicas do not hold whole."""
     together: bool = False
-    """The fragment's replicas talk to each other: they run as one program over all their devices, or, with processes of
-    their own, meet in those parts of it that do."""
+    """Whether the replicas exchange values: they run as one program over all their devices, or, in separate processes,
+    run those parts of it that exchange values as one."""
 
     def worker(self, replica: int) -> str:
-        """What the worker of a replica is called."""
+        """The name of a replica's worker."""
         return f"{self.fragment.name}[{replica}]" if self.replicas > 1 else self.fragment.name
 
     def layout(self, value: Value) -> Layout:
-        """How its replicas hold a value."""
+        """The layout of a value on its replicas."""
         return self.layouts.get(value.id, WHOLE)
 
     def collectives(self) -> list[Collective]:
-        """What its replicas exchange among themselves."""
+        """The exchanges among its replicas, grouped by operator."""
         return group_exchanges(self.exchanges(), self.fragment.replicas)
 
     def exchanges(self) -> list[Exchange]:
-        """Every value that its replicas exchange among themselves, and how often per iteration."""
+        """Every exchange among its replicas, with its count per iteration."""
         return [e.repeated(times) for run, times in self.runs() if run.node.share for e in run.node.share.exchanges]
 
     def runs(self) -> list[tuple[Run, int]]:
-        """Everything that it computes, and how often per iteration."""
+        """Every node that it computes, and how often per iteration."""
         return list(_runs(self.instructions, 1))
 
     def __str__(self) -> str:
@@ -155,7 +155,7 @@ class Program:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """A policy applied to a graph: one program per fragment. `print(plan)` lists them."""
+    """A distribution policy applied to a graph: one program per fragment. `print(plan)` lists them."""
 
     policy: str
     graph: Graph
@@ -164,24 +164,24 @@ class Plan:
 
     @property
     def arrivals(self) -> int:
-        """Into how many parts, taken one by one as they come, an iteration falls; 1 if it is taken whole."""
+        """The number of separate arrivals that make up an iteration; 1 under a synchronous distribution policy."""
         sources = {i.producer for i in self.interfaces if i.delivery.kind == "any"}
         return max((self[name].replicas for name in sources), default=1)
 
     @property
     def lanes(self) -> int:
-        """How many replicas step environments on the host apart; those that run as one step all of them at once."""
+        """How many replicas step host environments separately; replicas that run as one program count as one."""
         host = set(self.graph.host_stages)
         return next((p.replicas for p in self.programs if set(p.fragment.stages) & host), 1)
 
     @property
     def free_running(self) -> frozenset[str]:
-        """Fragments that go through iterations at a pace of their own until the others are done."""
+        """Fragments whose workers are free-running."""
         return frozenset(i.producer for i in self.interfaces if i.delivery.kind == "any")
 
     @property
     def lags(self) -> bool:
-        """Whether some fragment works with values older than the plain program would."""
+        """Whether some fragment uses older values than the plain program would."""
         return not all(interface.delivery.waits for interface in self.interfaces)
 
     def __getitem__(self, fragment: str) -> Program:
@@ -194,7 +194,7 @@ class Plan:
 
 
 def sent(instructions: Iterable[Instruction]) -> Iterator[Interface]:
-    """What a program hands to others."""
+    """The interfaces through which a program sends."""
     for instruction in instructions:
         if isinstance(instruction, Repeat):
             yield from sent(instruction.body)
@@ -220,7 +220,7 @@ def group_exchanges(exchanges: Iterable[Exchange], replicas: int) -> list[Collec
             operator=operator,
             values=len(group),
             times=max(e.times for e in group),
-            # Every replica gets the whole of a sum or of all parts, and of what is reduced one result from each other.
+            # Every replica receives a whole sum or gathered value; of a reduction, one result from each replica.
             bytes_per_iteration=sum(e.bytes * e.times * (replicas if e.kind == "reduce" else 1) for e in group)
             * replicas,
         )

@@ -1,4 +1,4 @@
-"""Listings and drawings of graphs and plans."""
+"""Listings and diagrams of graphs and plans."""
 
 from collections.abc import Iterable
 
@@ -25,7 +25,7 @@ INDENT = "  "
 
 
 def show_graph(graph: Graph) -> str:
-    """The stages and loops of a graph in order, with what they take and give; glue is counted, not listed."""
+    """The stages and loops of a graph in order, with the outputs of stages; glue is left out."""
     lines = [f"graph of {', '.join(graph.stages)}; {graph.sizes['envs']} environments"]
     lines += _show_block(graph, graph.block, 1)
     lines.append(f"{INDENT}metrics: {', '.join(graph.metric_names)}")
@@ -33,12 +33,12 @@ def show_graph(graph: Graph) -> str:
 
 
 def show_plan(plan: Plan, timings: Timings | None = None) -> str:
-    """The listing of every fragment, and the bytes that cross per iteration; with timings, also what was measured."""
+    """The listing of every fragment, and the bytes that cross per iteration; with timings, also the measurements."""
     total = sum(interface.bytes_per_iteration for interface in plan.interfaces)
-    among = sum(c.bytes_per_iteration for program in plan.programs for c in program.collectives())
+    among_bytes = sum(c.bytes_per_iteration for program in plan.programs for c in program.collectives())
     width = max(len(_title(program)) for program in plan.programs) + 2
-    also = f", {byte_text(among)} among replicas" if among else ""
-    lines = [f"policy {plan.policy}: {byte_text(total)} cross per iteration{also}"]
+    among_text = f", {byte_text(among_bytes)} among replicas" if among_bytes else ""
+    lines = [f"policy {plan.policy}: {byte_text(total)} cross per iteration{among_text}"]
     lines += [_show_program(program, width, timings) for program in plan.programs]
     lines += [f"cost of replicas: {price}" for price in prices(plan)]
     if timings:
@@ -47,7 +47,7 @@ def show_plan(plan: Plan, timings: Timings | None = None) -> str:
 
 
 def show_program(program: Program) -> str:
-    """What one fragment does in an iteration, in order."""
+    """The instructions of one fragment in order."""
     return _show_program(program, len(_title(program)) + 2)
 
 
@@ -66,7 +66,7 @@ def to_mermaid(plan: Plan, timings: Timings | None = None) -> str:
 
 
 def to_dot(plan: Plan, timings: Timings | None = None) -> str:
-    """The plan in graphviz' language."""
+    """The plan as a Graphviz digraph."""
     lines = ["digraph plan {", "  rankdir=LR; node [shape=box, style=rounded, fontname=Helvetica];"]
     lines.append("  edge [fontname=Helvetica, fontsize=10];")
     for program in plan.programs:
@@ -85,9 +85,9 @@ def _show_block(graph: Graph, block: Block, depth: int) -> list[str]:
     for node in block.nodes:
         if isinstance(node, Call):
             inside = f" (holds {', '.join(node.inner)})" if node.inner else ""
-            given = ", ".join(_label(graph, v) for v in node.outputs[:4])
+            outputs = ", ".join(_label(graph, v) for v in node.outputs[:4])
             more = f", and {len(node.outputs) - 4} more" if len(node.outputs) > 4 else ""
-            lines.append(f"{INDENT * depth}{node.stage}{inside} -> {given}{more}")
+            lines.append(f"{INDENT * depth}{node.stage}{inside} -> {outputs}{more}")
         elif isinstance(node, Loop):
             lines.append(f"{INDENT * depth}loop x{node.length}:")
             lines += _show_block(graph, node.body, depth + 1)
@@ -112,18 +112,18 @@ def _show_program(program: Program, width: int, timings: Timings | None = None) 
     if timings:
         lines += _measured(program, timings)
     if program.together:
-        how = "as one program" if program.replicas == 1 else "that meet"
-        lines.insert(0, f"{program.fragment.replicas} replicas {how}, {_repeats(program)}")
+        mode = "as one program" if program.replicas == 1 else "in separate processes"
+        lines.insert(0, f"{program.fragment.replicas} replicas {mode}, {_overhead_text(program)}")
     head = _title(program).ljust(width)
     return "\n".join((head if i == 0 else " " * width) + line for i, line in enumerate(lines))
 
 
-def _repeats(program: Program) -> str:
-    """What replicas have to do more than one fragment without replicas would."""
+def _overhead_text(program: Program) -> str:
+    """The overhead of replicas over a fragment without replicas."""
     gathers = any(e.kind == "gather" for e in program.exchanges())
-    found = f"{'gathering' if gathers else 'gathering nothing'}, {repeated_share(program):.1%} of the work repeated"
+    text = f"{'gathering' if gathers else 'gathering nothing'}, {repeated_share(program):.1%} of the work repeated"
     stages = whole_stages(program)
-    return found + (f"; every replica does all of {', '.join(stages)}" if stages else "")
+    return text + (f"; every replica computes all of {', '.join(stages)}" if stages else "")
 
 
 def _show_instructions(
@@ -140,7 +140,7 @@ def _show_instructions(
             if isinstance(instruction.node, Call):
                 lines.append(instruction.node.stage)
             if instruction.node.share:
-                lines += _meetings(instruction.node.share.exchanges, program.fragment.replicas)
+                lines += _exchange_lines(instruction.node.share.exchanges, program.fragment.replicas)
         else:
             lines.append(_crossing(instruction, timings))
     return lines
@@ -155,19 +155,19 @@ def _crossing(instruction: Send | Recv, timings: Timings | None) -> str:
     operator = interface.operator.value + delivery_text(interface.delivery)
     name = f"{interface.name} " if interface.name else ""
     size = byte_text(interface.bytes_per_iteration)
-    for found in _times_of([interface], timings):
-        size += f"; measured {byte_text(found.bytes)}"
-        size += "" if isinstance(instruction, Send) else f", wait {ms_text(found.median_wait_ms)}"
+    for time in _times_of([interface], timings):
+        size += f"; measured {byte_text(time.bytes)}"
+        size += "" if isinstance(instruction, Send) else f", wait {ms_text(time.median_wait_ms)}"
     return f"{verb} {name}{interface.value} {peer}  [{operator}, {size}]"
 
 
 def _times_of(interfaces: Iterable[Interface], timings: Timings | None) -> list[InterfaceTime]:
-    wanted = {(i.producer, i.consumer, i.value.id) for i in interfaces}
-    return [i for i in timings.interfaces if (i.producer, i.consumer, i.value) in wanted] if timings else []
+    keys = {(i.producer, i.consumer, i.value.id) for i in interfaces}
+    return [i for i in timings.interfaces if (i.producer, i.consumer, i.value) in keys] if timings else []
 
 
 def _measured(program: Program, timings: Timings) -> list[str]:
-    """Where the time of a fragment goes, on average over its replicas, and what each of its segments takes."""
+    """Where a fragment's time goes, averaged over its replicas, and the time of each of its segments."""
     name = program.fragment.name
     workers = timings.of(name)
     if not workers:
@@ -179,19 +179,19 @@ def _measured(program: Program, timings: Timings) -> list[str]:
     lines = [f"measured: {ms_text(total)} per iteration, busy {busy_share(workers):.0%}{waits}{placing}"]
     for segment in timings.segments:
         if segment.fragment == name:
-            often = f", x{segment.times:.0f}" if segment.times > 1 else ""
-            lines.append(f"  {segment.label}: {ms_text(segment.median_ms)}{often}")
+            count_text = f", x{segment.times:.0f}" if segment.times > 1 else ""
+            lines.append(f"  {segment.label}: {ms_text(segment.median_ms)}{count_text}")
     return lines
 
 
-def _meetings(exchanges: Iterable[Exchange], replicas: int) -> list[str]:
-    """One line per operator by which the replicas exchange values while a node runs."""
+def _exchange_lines(exchanges: Iterable[Exchange], replicas: int) -> list[str]:
+    """One line per operator by which replicas exchange values for a node."""
     lines = []
     for collective in group_exchanges(exchanges, replicas):
         values = f"{collective.values} values" if collective.values > 1 else "1 value"
-        often = f" x{collective.times}" if collective.times > 1 else ""
+        count_text = f" x{collective.times}" if collective.times > 1 else ""
         size = byte_text(collective.bytes_per_iteration)
-        lines.append(f"  among replicas: {values}{often}  [{collective.operator.value}, {size}]")
+        lines.append(f"  among replicas: {values}{count_text}  [{collective.operator.value}, {size}]")
     return lines
 
 
@@ -223,13 +223,13 @@ def _arrows(plan: Plan) -> list[tuple[tuple[str, str, Operator], list[Interface]
 
 def _arrow_text(operator: Operator, interfaces: list[Interface], newline: str, timings: Timings | None) -> str:
     names = list(dict.fromkeys(interface.name or str(interface.value) for interface in interfaces))
-    shown = ", ".join(names[:4]) + (f", +{len(names) - 4}" if len(names) > 4 else "")
+    names_text = ", ".join(names[:4]) + (f", +{len(names) - 4}" if len(names) > 4 else "")
     total = byte_text(sum(interface.bytes_per_iteration for interface in interfaces))
-    often = max(interface.times for interface in interfaces)
-    how = operator.value + delivery_text(interfaces[0].delivery)
-    text = f"{how}: {shown}{newline}{total} per iteration" + (f", x{often}" if often > 1 else "")
-    if found := _times_of(interfaces, timings):
-        size, wait = sum(i.bytes for i in found), max(i.median_wait_ms for i in found)
+    count = max(interface.times for interface in interfaces)
+    operator_text = operator.value + delivery_text(interfaces[0].delivery)
+    text = f"{operator_text}: {names_text}{newline}{total} per iteration" + (f", x{count}" if count > 1 else "")
+    if times := _times_of(interfaces, timings):
+        size, wait = sum(i.bytes for i in times), max(i.median_wait_ms for i in times)
         text += f"{newline}measured {byte_text(size)}, longest wait {ms_text(wait)}"
     return text
 

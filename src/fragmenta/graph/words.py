@@ -1,8 +1,8 @@
-"""Quantities as a person reads them."""
+"""Human-readable quantities."""
 
 
 def byte_text(count: float) -> str:
-    """`16.4 KB`."""
+    """A number of bytes as text, as in `16.4 KB`."""
     size = float(count)
     for unit in ("B", "KB", "MB", "GB"):
         if size < 1000 or unit == "GB":

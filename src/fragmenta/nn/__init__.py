@@ -1,4 +1,4 @@
-"""Networks that algorithms share, and what turns observations into rows for them."""
+"""Networks shared by algorithms, and the encoder that turns observations into vectors."""
 
 from fragmenta.nn.networks import MLP, Recurrent
 

@@ -1,7 +1,7 @@
-"""Convolutions that are quick wherever they are computed.
+"""Convolutions that are fast on every platform.
 
-On a CPU, XLA computes the gradients of a convolution inside a loop some thirty times slower than outside. There a
-convolution is written as the matrix product that it is: patches of the picture times filters.
+On a CPU, XLA computes the gradients of a convolution inside a loop about thirty times slower than outside. There a
+convolution is written as a matrix product: patches of the image times filters.
 """
 
 import functools
@@ -11,41 +11,41 @@ import jax
 import jax.numpy as jnp
 
 
-def convolve(pictures: jax.Array, filters: jax.Array, stride: int) -> jax.Array:
-    """Pictures (number, height, width, channels) by filters (height, width, channels, number), without padding."""
-    return cast(jax.Array, _convolve(pictures, filters, stride))
+def convolve(images: jax.Array, filters: jax.Array, stride: int) -> jax.Array:
+    """Convolve images (number, height, width, channels) with filters (height, width, channels, number), unpadded."""
+    return cast(jax.Array, _convolve(images, filters, stride))
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
-def _convolve(pictures: jax.Array, filters: jax.Array, stride: int) -> jax.Array:
-    by_patches, as_it_is = (functools.partial(way, stride=stride) for way in (_by_patches, _as_it_is))
-    return jax.lax.platform_dependent(pictures, filters, cpu=by_patches, default=as_it_is)
+def _convolve(images: jax.Array, filters: jax.Array, stride: int) -> jax.Array:
+    by_patches, direct = (functools.partial(method, stride=stride) for method in (_by_patches, _direct))
+    return jax.lax.platform_dependent(images, filters, cpu=by_patches, default=direct)
 
 
-def _forward(pictures: jax.Array, filters: jax.Array, stride: int) -> tuple[Any, Any]:
-    return _convolve(pictures, filters, stride), (pictures, filters)
+def _forward(images: jax.Array, filters: jax.Array, stride: int) -> tuple[Any, Any]:
+    return _convolve(images, filters, stride), (images, filters)
 
 
-def _backward(stride: int, kept: Any, cotangent: jax.Array) -> Any:
-    def pull(way: Any, pictures: jax.Array, filters: jax.Array, cotangent: jax.Array) -> Any:
-        _, back = jax.vjp(functools.partial(way, stride=stride), pictures, filters)
+def _backward(stride: int, residuals: Any, cotangent: jax.Array) -> Any:
+    def pull(method: Any, images: jax.Array, filters: jax.Array, cotangent: jax.Array) -> Any:
+        _, back = jax.vjp(functools.partial(method, stride=stride), images, filters)
         return back(cotangent)
 
-    by_patches, as_it_is = (functools.partial(pull, way) for way in (_by_patches, _as_it_is))
-    return jax.lax.platform_dependent(*kept, cotangent, cpu=by_patches, default=as_it_is)
+    by_patches, direct = (functools.partial(pull, method) for method in (_by_patches, _direct))
+    return jax.lax.platform_dependent(*residuals, cotangent, cpu=by_patches, default=direct)
 
 
 _convolve.defvjp(_forward, _backward)
 
 
-def _as_it_is(pictures: jax.Array, filters: jax.Array, stride: int) -> jax.Array:
-    numbers = ("NHWC", "HWIO", "NHWC")
-    return jax.lax.conv_general_dilated(pictures, filters, (stride, stride), "VALID", dimension_numbers=numbers)
+def _direct(images: jax.Array, filters: jax.Array, stride: int) -> jax.Array:
+    dimensions = ("NHWC", "HWIO", "NHWC")
+    return jax.lax.conv_general_dilated(images, filters, (stride, stride), "VALID", dimension_numbers=dimensions)
 
 
-def _by_patches(pictures: jax.Array, filters: jax.Array, stride: int) -> jax.Array:
-    size, wide, _, count = filters.shape
-    rows = stride * ((pictures.shape[1] - size) // stride) + 1
-    columns = stride * ((pictures.shape[2] - wide) // stride) + 1
-    patches = [pictures[:, i : i + rows : stride, j : j + columns : stride] for i in range(size) for j in range(wide)]
+def _by_patches(images: jax.Array, filters: jax.Array, stride: int) -> jax.Array:
+    size, width, _, count = filters.shape
+    rows = stride * ((images.shape[1] - size) // stride) + 1
+    columns = stride * ((images.shape[2] - width) // stride) + 1
+    patches = [images[:, i : i + rows : stride, j : j + columns : stride] for i in range(size) for j in range(width)]
     return jnp.concatenate(patches, axis=-1) @ filters.reshape(-1, count)

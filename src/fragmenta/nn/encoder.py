@@ -1,4 +1,4 @@
-"""Whatever an environment shows, as rows of numbers that a network takes."""
+"""Encodes observations of any space as vectors for a network."""
 
 import math
 from typing import Any, NamedTuple
@@ -12,12 +12,12 @@ from fragmenta.nn.convolution import convolve
 from fragmenta_core.spaces import Box, Dict, Discrete, MultiDiscrete, Space
 
 FEATURES = 512
-"""Numbers into which a picture is turned."""
+"""Features that an image is encoded into."""
 Layers = tuple[tuple[jax.Array, jax.Array], ...]
 
 
 class Convolution(NamedTuple):
-    """One layer: how many filters, of which size, and how far apart they are put."""
+    """One convolutional layer: number of filters, their size, and their stride."""
 
     filters: int
     size: int
@@ -25,16 +25,16 @@ class Convolution(NamedTuple):
 
 
 LARGE = (Convolution(32, 8, 4), Convolution(64, 4, 2), Convolution(64, 3, 1))
-"""As usual for Atari (Mnih et al., 2015)."""
+"""The usual network for Atari (Mnih et al., 2015)."""
 SMALL = (Convolution(32, 3, 1), Convolution(64, 3, 2))
-"""For pictures that are too small for the large ones."""
+"""For images that are too small for the large network."""
 
 
 class Encoder(nn.Module):
-    """Observations of a space as one row each; only pictures have parameters.
+    """Encodes each observation of a space as one vector; only images need parameters.
 
-    Numbers stay as they are, choices become one-hot, pictures go through convolutions, the parts of a
-    dictionary are side by side.
+    Numbers stay as they are, discrete values become one-hot, images go through convolutions, and the parts of a
+    dictionary are concatenated.
     """
 
     space: Space
@@ -42,7 +42,7 @@ class Encoder(nn.Module):
 
     @nn.compact
     def __call__(self, observation: Any) -> jax.Array:
-        """The rows for a batch of any leading shape."""
+        """The vectors for a batch of any leading shape."""
         return self._row(self.space, observation, "picture")
 
     def _row(self, space: Space, observation: Any, name: str) -> jax.Array:
@@ -52,15 +52,15 @@ class Encoder(nn.Module):
         if isinstance(space, Discrete):
             return jax.nn.one_hot(observation, space.n)
         if isinstance(space, MultiDiscrete):
-            each = [jax.nn.one_hot(observation[..., i], n) for i, n in enumerate(space.choices)]
-            return jnp.concatenate(each, axis=-1)
+            one_hots = [jax.nn.one_hot(observation[..., i], n) for i, n in enumerate(space.choices)]
+            return jnp.concatenate(one_hots, axis=-1)
         if space.is_image:
-            return Picture(space.shape, self.compute, name=name)(observation)
+            return ImageEncoder(space.shape, self.compute, name=name)(observation)
         leading = observation.shape[: observation.ndim - len(space.shape)]
         return observation.reshape(*leading, math.prod(space.shape)).astype(jnp.float32)
 
 
-class Picture(nn.Module):
+class ImageEncoder(nn.Module):
     """Convolutions and one dense layer, with orthogonal weights; computes in `compute`, returns float32."""
 
     shape: tuple[int, ...]
@@ -69,7 +69,7 @@ class Picture(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         """The features of a batch of any leading shape."""
-        height, width, channels = picture_size(self.shape)
+        height, width, channels = image_size(self.shape)
         layers, orthogonal = [], nn.initializers.orthogonal(2**0.5)
         convolutions = convolutions_for(self.shape)
         for i, (filters, size, stride) in enumerate(convolutions):
@@ -83,7 +83,7 @@ class Picture(nn.Module):
 
 
 def check_observations(space: Space) -> None:
-    """Raise ConfigError if the space holds a picture that is too small."""
+    """Raise ConfigError if the space contains an image that is too small."""
     if isinstance(space, Dict):
         for _, part in space.spaces:
             check_observations(part)
@@ -91,28 +91,28 @@ def check_observations(space: Space) -> None:
         convolutions_for(space.shape)
 
 
-def has_pictures(space: Space) -> bool:
-    """Whether encoding observations of the space takes parameters."""
+def has_images(space: Space) -> bool:
+    """Whether encoding observations of the space needs parameters."""
     if isinstance(space, Dict):
-        return any(has_pictures(part) for _, part in space.spaces)
+        return any(has_images(part) for _, part in space.spaces)
     return isinstance(space, Box) and space.is_image
 
 
 def convolutions_for(shape: tuple[int, ...]) -> tuple[Convolution, ...]:
-    """The layers for a picture of that shape; ConfigError if it is too small for any."""
-    height, width, _ = picture_size(shape)
-    found = next((layers for layers in (LARGE, SMALL) if min(height, width) >= _smallest(layers)), None)
-    if found is None:
+    """The layers for an image of that shape; ConfigError if it is too small for any."""
+    height, width, _ = image_size(shape)
+    network = next((layers for layers in (LARGE, SMALL) if min(height, width) >= _smallest(layers)), None)
+    if network is None:
         least = _smallest(SMALL)
-        wrong = f"pictures of {height} x {width} are too small for convolutions, which take {least} x {least} or more"
-        raise ConfigError(f"{wrong}: show them as numbers of type float32")
-    return found
+        problem = f"images of {height} x {width} are too small for convolutions, which need {least} x {least} or more"
+        raise ConfigError(f"{problem}: return them as float32 instead of uint8")
+    return network
 
 
-def picture_size(shape: tuple[int, ...]) -> tuple[int, int, int]:
-    """Height, width and channels: of the last three dimensions, the smaller one at an end has the channels.
+def image_size(shape: tuple[int, ...]) -> tuple[int, int, int]:
+    """Height, width and channels. Of the last three dimensions, the smaller of the outer two is the channels.
 
-    Dimensions before them are pictures on top of each other, whose channels add up.
+    Leading dimensions are stacked images, whose channels add up.
     """
     *frames, first, middle, last = shape
     height, width, channels = (middle, last, first) if first < last else (first, middle, last)
@@ -120,7 +120,7 @@ def picture_size(shape: tuple[int, ...]) -> tuple[int, int, int]:
 
 
 def _smallest(layers: tuple[Convolution, ...]) -> int:
-    """The side of the smallest picture of which something is left after all layers."""
+    """The side of the smallest image that leaves at least one output after all layers."""
     side = 1
     for _, size, stride in reversed(layers):
         side = (side - 1) * stride + size
@@ -132,7 +132,7 @@ def _features(layers: Layers, x: jax.Array, shape: tuple[int, ...], strides: tup
     leading = x.shape[: x.ndim - len(shape)]
     channels = -3 if shape[-3] < shape[-1] else -1
     x = jnp.moveaxis(x.reshape(-1, math.prod(shape[:-3]), *shape[-3:]), (1, channels), (-2, -1))
-    x = x.reshape(-1, *picture_size(shape)).astype(dtype) / 255
+    x = x.reshape(-1, *image_size(shape)).astype(dtype) / 255
     for (kernel, bias), stride in zip(layers, strides, strict=False):
         x = jax.nn.relu(convolve(x, kernel.astype(dtype), stride) + bias.astype(dtype))
     kernel, bias = layers[-1]

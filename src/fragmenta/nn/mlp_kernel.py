@@ -1,8 +1,8 @@
-"""A tanh network as one GPU kernel forwards and one backwards, in Pallas.
+"""A tanh network as one forward and one backward GPU kernel, in Pallas.
 
-Between two matrix products as small as these, XLA writes every activation to memory and reads it back, and that
-traffic is what an update costs. Here a block of rows goes through all layers on chip; the backward kernel computes the
-activations again instead of reading them, and adds up the weights' gradients per program.
+Between matrix products this small, XLA writes every activation to memory and reads it back, and that traffic dominates
+the cost of an update. Here a block of rows goes through all layers on chip; the backward kernel recomputes the
+activations instead of reading them, and sums the weights' gradients per program.
 """
 
 import functools
@@ -18,18 +18,18 @@ from jax.extend.core import Primitive
 from jax.interpreters import batching, mlir
 
 BLOCK = 64
-"""Rows that a program holds at once."""
+"""Rows that a program processes at once."""
 PROGRAMS = 256
-"""Programs of the backward kernel at most, each with sums of its own: about two per multiprocessor of a Hopper GPU."""
+"""Maximum programs of the backward kernel, each with its own sums: about two per multiprocessor of a Hopper GPU."""
 NARROW = 16
-"""The least width of a matrix product on the tensor cores: inputs and outputs are padded to it."""
+"""Minimum width of a matrix product on the tensor cores: inputs and outputs are padded to it."""
 
 Layers = tuple[tuple[jax.Array, jax.Array], ...]
 """Per layer: weights and bias."""
 
 
 def fits(rows: int, widths: tuple[int, ...]) -> bool:
-    """Whether a network of these widths (input, hidden, output) on so many rows can run as a kernel."""
+    """Whether a network of these widths (input, hidden, output) on `rows` rows can run as a kernel."""
     hidden = all(width in (16, 32, 64, 128) for width in widths[1:-1])
     return hidden and max(widths[0], widths[-1]) <= NARROW and rows % BLOCK == 0 and len(widths) <= 4
 
@@ -42,9 +42,9 @@ def mlp(layers: Layers, x: jax.Array, compute: str, interpret: bool) -> jax.Arra
 
 def _run_forward(x: jax.Array, *weights: jax.Array, compute: str, interpret: bool) -> list[jax.Array]:
     layers = _paired(weights)
-    if x.shape[0] % BLOCK:  # a replica's part may have fewer rows than a block
+    if x.shape[0] % BLOCK:  # a replica's part need not fill whole blocks
         return [_layers_forward(x.astype(jnp.dtype(compute)), _plain(layers, compute), compute)[-1]]
-    padded, wide = _pad(layers, x, compute)
+    padded, inputs = _pad(layers, x, compute)
     rows, outputs = x.shape[0], layers[-1][0].shape[1]
     result = pl.pallas_call(
         functools.partial(_forward_kernel, depth=len(layers), compute=compute),
@@ -55,13 +55,13 @@ def _run_forward(x: jax.Array, *weights: jax.Array, compute: str, interpret: boo
         compiler_params=plgpu.CompilerParams(num_warps=4, num_stages=2),
         interpret=interpret,
         name="mlp_forward",
-    )(wide, *(a for pair in padded for a in pair))
+    )(inputs, *(a for pair in padded for a in pair))
     return [result[:, :outputs]]
 
 
 def _mlp_forward(layers: Any, x: Any, compute: str, interpret: bool) -> tuple[jax.Array, Any]:
     plain = jax.tree.map(lambda primal: primal.value, layers)
-    # Whether anybody asks for the gradient of x is known now; it travels as structure, not as a value.
+    # Whether the gradient of x is needed is known now; it is passed on as structure, not as a value.
     return mlp(plain, x.value, compute, interpret), (plain, x.value, () if x.perturbed else None)
 
 
@@ -70,16 +70,16 @@ def _mlp_backward(compute: str, interpret: bool, saved: Any, gradient: Any) -> t
     if isinstance(gradient, SymbolicZero):
         gradient = jnp.zeros(gradient.shape, jnp.float32)
     params = {"compute": compute, "interpret": interpret, "with_dx": wants_dx is not None}
-    found = backward_p.bind(x, gradient, *jax.tree.leaves(layers), **params)
+    gradients = backward_p.bind(x, gradient, *jax.tree.leaves(layers), **params)
     if wants_dx is None:
-        return _paired(found), jnp.zeros_like(x)
-    return _paired(found[1:]), found[0]
+        return _paired(gradients), jnp.zeros_like(x)
+    return _paired(gradients[1:]), gradients[0]
 
 
 def _run_backward(
     x: jax.Array, gradient: jax.Array, *weights: jax.Array, compute: str, interpret: bool, with_dx: bool
 ) -> list[jax.Array]:
-    """The gradient of the rows, if it is asked for, and of weights and biases in turn."""
+    """The gradient of the rows, if requested, then of each layer's weights and bias."""
     layers = _paired(weights)
     rows = x.shape[0]
     if rows % BLOCK:
@@ -89,47 +89,47 @@ def _run_backward(
 
         dx, pairs = jax.vjp(plain, x, layers)[1](gradient)
         return [*([dx] if with_dx else []), *jax.tree.leaves(pairs)]
-    padded, wide = _pad(layers, x, compute)
+    padded, inputs = _pad(layers, x, compute)
     programs = min(PROGRAMS, rows // BLOCK)
     while rows % (programs * BLOCK):
         programs -= 1
-    given = jnp.pad(gradient, ((0, 0), (0, NARROW - gradient.shape[1])))
+    padded_gradient = jnp.pad(gradient, ((0, 0), (0, NARROW - gradient.shape[1])))
     flat = [a for pair in padded for a in pair]
-    each = rows // programs
-    dx_specs = [_rows_spec(NARROW, each)] if with_dx else []
+    share = rows // programs
+    dx_specs = [_rows_spec(NARROW, share)] if with_dx else []
     dx_shapes = [jax.ShapeDtypeStruct((rows, NARROW), jnp.float32)] if with_dx else []
     sums = [jax.ShapeDtypeStruct((programs, *a.shape), jnp.float32) for a in flat]
     results = pl.pallas_call(
-        functools.partial(_backward_kernel, depth=len(layers), compute=compute, blocks=each // BLOCK, with_dx=with_dx),
+        functools.partial(_backward_kernel, depth=len(layers), compute=compute, blocks=share // BLOCK, with_dx=with_dx),
         grid=(programs,),
-        in_specs=[_rows_spec(NARROW, each), _rows_spec(NARROW, each), *(_whole_spec(a) for a in flat)],
+        in_specs=[_rows_spec(NARROW, share), _rows_spec(NARROW, share), *(_whole_spec(a) for a in flat)],
         out_specs=[*(_program_spec(a) for a in flat), *dx_specs],
         out_shape=[*sums, *dx_shapes],
         compiler_params=plgpu.CompilerParams(num_warps=4, num_stages=2),
         interpret=interpret,
         name="mlp_backward",
-    )(wide, given, *flat)
+    )(inputs, padded_gradient, *flat)
     gradients = iter(jnp.sum(total, axis=0) for total in results[: len(flat)])
-    found = []
+    trimmed = []
     for w, b in layers:
-        found += [next(gradients)[: w.shape[0], : w.shape[1]].astype(w.dtype)]
-        found += [next(gradients)[0, : b.shape[0]].astype(b.dtype)]
-    return [*([results[-1][:, : x.shape[1]].astype(x.dtype)] if with_dx else []), *found]
+        trimmed += [next(gradients)[: w.shape[0], : w.shape[1]].astype(w.dtype)]
+        trimmed += [next(gradients)[0, : b.shape[0]].astype(b.dtype)]
+    return [*([results[-1][:, : x.shape[1]].astype(x.dtype)] if with_dx else []), *trimmed]
 
 
 def _primitive(name: str, function: Any) -> Primitive:
-    """A function of arrays of any number of rows as one operation, which a replica can do for its own rows."""
+    """Wrap a function of any number of rows as one operation, which a replica can apply to its own rows."""
     primitive = Primitive(name)
     primitive.multiple_results = True
     primitive.def_impl(function)
 
     def shapes(*avals: Any, **params: Any) -> Any:
-        found = jax.eval_shape(functools.partial(function, **params), *avals)
-        return [ShapedArray(x.shape, x.dtype) for x in found]
+        outputs = jax.eval_shape(functools.partial(function, **params), *avals)
+        return [ShapedArray(x.shape, x.dtype) for x in outputs]
 
     def batch(arrays: Any, dims: Any, **params: Any) -> Any:
-        found = jax.vmap(functools.partial(function, **params), dims)(*arrays)
-        return found, [0] * len(found)
+        outputs = jax.vmap(functools.partial(function, **params), dims)(*arrays)
+        return outputs, [0] * len(outputs)
 
     primitive.def_abstract_eval(shapes)
     mlir.register_lowering(primitive, mlir.lower_fun(function, multiple_results=True))
@@ -151,7 +151,7 @@ def _plain(layers: Layers, compute: str) -> list[Any]:
 
 
 def _pad(layers: Layers, x: jax.Array, compute: str) -> tuple[list[tuple[jax.Array, jax.Array]], jax.Array]:
-    """Inputs and weights in the type to compute in, with narrow sides padded by zeros; biases as rows in float32."""
+    """Inputs and weights in the compute dtype, narrow sides padded with zeros; biases as float32 rows."""
     dtype = jnp.dtype(compute)
     sizes = [NARROW, *(w.shape[1] for w, _ in layers[:-1]), NARROW]
     padded = []
@@ -182,8 +182,8 @@ def _layers_forward(x: jax.Array, weights: list[Any], compute: str) -> list[jax.
     """The input of every layer, and the output of the last."""
     values = [x]
     for i in range(len(weights) // 2):
-        before = _dot(values[-1], weights[2 * i], 1, 0) + weights[2 * i + 1]
-        values.append(before if i == len(weights) // 2 - 1 else jnp.tanh(before).astype(jnp.dtype(compute)))
+        linear = _dot(values[-1], weights[2 * i], 1, 0) + weights[2 * i + 1]
+        values.append(linear if i == len(weights) // 2 - 1 else jnp.tanh(linear).astype(jnp.dtype(compute)))
     return values
 
 

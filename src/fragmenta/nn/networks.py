@@ -1,4 +1,4 @@
-"""Networks that algorithms share, in flax linen."""
+"""Networks shared by algorithms, in flax linen."""
 
 import functools
 from collections.abc import Sequence
@@ -11,11 +11,11 @@ import jax.numpy as jnp
 from fragmenta.nn.mlp_kernel import Layers, fits, mlp
 
 KERNEL_ROWS = 1_024
-"""From so many rows on, a GPU computes the whole network in one kernel: below, starting it costs more than it saves."""
+"""Rows from which a GPU computes the whole network in one kernel; below, launching it costs more than it saves."""
 
 
 class MLP(nn.Module):
-    """A tanh network with orthogonal weights; computes in `compute`, keeps parameters and output in float32."""
+    """A tanh network with orthogonal weights; computes in `compute`, with parameters and outputs in float32."""
 
     hidden: Sequence[int]
     outputs: int
@@ -38,13 +38,13 @@ class MLP(nn.Module):
 
 
 class Recurrent(nn.Module):
-    """A dense tanh layer, then gated recurrent units (Cho et al., 2014); computes as MLP does."""
+    """A dense tanh layer, then gated recurrent units (Cho et al., 2014); same precisions as MLP."""
 
     units: int
     compute: str = "float32"
 
     def setup(self) -> None:
-        """Name the layers; those of the three gates are side by side."""
+        """Define the layers; the three gates are concatenated."""
 
         def dense(outputs: int, scale: float) -> nn.Dense:
             return nn.Dense(outputs, dtype=jnp.dtype(self.compute), kernel_init=nn.initializers.orthogonal(scale))
@@ -56,16 +56,16 @@ class Recurrent(nn.Module):
         )
 
     def inputs(self, x: jax.Array) -> jax.Array:
-        """The inputs' part in the gates, for any number of steps at once."""
+        """The contribution of the inputs to the gates, for any number of steps at once."""
         return self.gates(jnp.tanh(self.dense(x)))
 
     def step(self, memory: jax.Array, inputs: jax.Array) -> jax.Array:
         """The memory after a step."""
-        reset, keep, fresh = jnp.split(inputs.astype(jnp.float32), 3, axis=-1)
-        reset_by, keep_by, fresh_by = jnp.split(self.recall(memory).astype(jnp.float32), 3, axis=-1)
+        reset, keep, candidate = jnp.split(inputs.astype(jnp.float32), 3, axis=-1)
+        reset_by, keep_by, candidate_by = jnp.split(self.recall(memory).astype(jnp.float32), 3, axis=-1)
         keep = jax.nn.sigmoid(keep + keep_by)
-        fresh = jnp.tanh(fresh + jax.nn.sigmoid(reset + reset_by) * fresh_by)
-        return (1.0 - keep) * fresh + keep * memory
+        candidate = jnp.tanh(candidate + jax.nn.sigmoid(reset + reset_by) * candidate_by)
+        return (1.0 - keep) * candidate + keep * memory
 
     def __call__(self, memory: jax.Array, x: jax.Array) -> jax.Array:
         """The memory after a step with these inputs."""
@@ -77,7 +77,7 @@ def _network(layers: Layers, x: jax.Array, compute: str) -> jax.Array:
     plain = functools.partial(_layer_by_layer, compute=compute)
     rows = x.reshape(-1, widths[0])
     count: Any = rows.shape[0]
-    # An exported policy leaves the number of rows open; then there is no integer here.
+    # In an exported policy the number of rows is symbolic, not an integer.
     if isinstance(count, int) and count >= KERNEL_ROWS and fits(count, widths):
         fused = functools.partial(mlp, compute=compute, interpret=False)
         outputs = jax.lax.platform_dependent(layers, rows, cuda=fused, default=plain)

@@ -1,1 +1,1 @@
-"""Pictures of runs, drawn from the files that a run leaves."""
+"""Pictures of runs, drawn from the files in their directories."""

@@ -1,4 +1,4 @@
-"""Line charts as HTML and SVG that stretch with the page: lines in the SVG, all text outside it."""
+"""Line charts as HTML and SVG that scale with the page: lines in the SVG, all text outside it."""
 
 import dataclasses
 import json
@@ -13,27 +13,27 @@ from fragmenta.pictures.run_files import Series
 from fragmenta.pictures.style import short
 
 POINTS = 300
-"""A line has at most so many points; more would not show, and the page would grow with the run."""
+"""Maximum number of points of a line; more would not be visible, and the page would grow with the run."""
 SIDE = 1000
-"""The SVG's own coordinates run from 0 to this, both ways."""
+"""The SVG's internal coordinates run from 0 to this in both directions."""
 Scale = Callable[[float], float]
-"""From a number to its place in the SVG."""
+"""Maps a number to its SVG coordinate."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """A line of a chart, or with `low` and `high` points with intervals."""
+    """A line of a chart or, with `low` and `high`, points with intervals."""
 
     name: str
     look: str
-    """A class of the page's style sheet."""
+    """A CSS class of the page's style sheet."""
     series: Series
     low: np.ndarray | None = None
     high: np.ndarray | None = None
 
 
 def chart(title: str, lines: list[Line], last_step: float, look: str = "", from_zero: bool = False) -> str:
-    """A figure with its title, the lines, ticks, and the numbers that are shown where the pointer is."""
+    """A figure with title, lines, ticks, and the data for the tooltip at the pointer."""
     lines = [line if line.low is not None else dataclasses.replace(line, series=thin(line.series)) for line in lines]
     bottom, top = _range(lines, from_zero)
     y_ticks, x_ticks = ticks(bottom, top, 4), ticks(0, last_step, 5)
@@ -45,9 +45,9 @@ def chart(title: str, lines: list[Line], last_step: float, look: str = "", from_
         return round(SIDE * (top - value) / (top - bottom), 1)
 
     grid = "".join(f"M0 {y(tick):g}H{SIDE}" for tick in y_ticks)
-    drawn = [f'<path class="grid" d="{grid}"/>']
+    paths = [f'<path class="grid" d="{grid}"/>']
     for line in lines:
-        drawn.append(_points(line, x, y) if line.low is not None else _path(line, x, y))
+        paths.append(_points(line, x, y) if line.low is not None else _path(line, x, y))
     y_labels = "".join(f'<span style="top:{y(t) / SIDE:.2%}">{text}</span>' for t, text in _labels(y_ticks))
     x_labels = "".join(f'<span style="left:{x(t) / SIDE:.2%}">{text}</span>' for t, text in _labels(x_ticks))
     keys = "".join(f'<span class="key {line.look}">{escape(line.name)}</span>' for line in lines)
@@ -56,14 +56,14 @@ def chart(title: str, lines: list[Line], last_step: float, look: str = "", from_
         f"{f'<span class=keys>{keys}</span>' if len(lines) > 1 else ''}</figcaption>"
         f'<div class="plot"><div class="y">{y_labels}</div>'
         f'<div class="area"><svg viewBox="0 0 {SIDE} {SIDE}" preserveAspectRatio="none" role="img" '
-        f'aria-label="{escape(title)} against environment steps">{"".join(drawn)}</svg></div>'
+        f'aria-label="{escape(title)} against environment steps">{"".join(paths)}</svg></div>'
         f'<div class="x">{x_labels}</div></div>'
         f'<script type="application/json">{_data(lines, last_step)}</script></figure>'
     )
 
 
 def thin(series: Series) -> Series:
-    """Means over stretches of neighbours, so that few enough points are left."""
+    """Downsample to at most `POINTS` points, by means over neighbours."""
     if len(series.steps) <= POINTS:
         return series
     pieces = np.array_split(np.arange(len(series.steps)), POINTS)
@@ -74,7 +74,7 @@ def thin(series: Series) -> Series:
 
 
 def ticks(low: float, high: float, about: int) -> list[float]:
-    """Round numbers between two others, about so many."""
+    """About `about` round numbers between `low` and `high`."""
     raw = (high - low) / about
     power = 10.0 ** math.floor(math.log10(raw))
     step = next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= raw * 0.999)
@@ -82,7 +82,7 @@ def ticks(low: float, high: float, about: int) -> list[float]:
 
 
 def _labels(places: list[float]) -> list[tuple[float, str]]:
-    """Short numbers, unless two of them would read the same."""
+    """Abbreviated numbers, unless two of them would look the same."""
     texts = [short(place) for place in places]
     if len(set(texts)) < len(texts):
         texts = [f"{place:.7g}" for place in places]
@@ -105,7 +105,7 @@ def _path(line: Line, x: Scale, y: Scale) -> str:
     parts, pen = [], "M"
     for step, value in zip(line.series.steps, line.series.values, strict=True):
         if not math.isfinite(value):
-            pen = "M"  # a gap where it is not a number
+            pen = "M"  # a gap where the value is not finite
             continue
         parts.append(f"{pen}{x(step):g} {y(value):g}")
         pen = "L"
@@ -119,7 +119,7 @@ def _points(line: Line, x: Scale, y: Scale) -> str:
     assert line.high is not None
     places = list(zip(line.series.steps, line.series.values, line.low, line.high, strict=True))
     bars = "".join(f"M{x(step):g} {y(low):g}V{y(high):g}" for step, _, low, high in places)
-    # A line of no length with round caps stays a round dot however the SVG is stretched.
+    # A zero-length line with round caps stays a round dot however the SVG is stretched.
     dots = "".join(f"M{x(step):g} {y(mean):g}h0" for step, mean, _, _ in places)
     return f'<path class="bar {line.look}" d="{bars}"/><path class="dot {line.look}" d="{dots}"/>'
 

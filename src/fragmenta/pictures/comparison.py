@@ -1,4 +1,4 @@
-"""Many runs side by side: groups of runs that differ in nothing but their seed."""
+"""Compare runs, in groups that differ in nothing but their seed."""
 
 import dataclasses
 import json
@@ -11,12 +11,12 @@ from fragmenta.pictures.run_files import RunFiles, highest_return, recent_return
 
 GRID_POINTS = 120
 NOT_A_SETTING = {"algorithm", "env", "policy", "seed", "version", "schema", "deadline", "only_in_python"}
-"""What `config.json` says that does not make two runs different experiments, or has its own place in the label."""
+"""Keys of `config.json` that do not make two runs different experiments, or have their own place in the label."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Group:
-    """Runs of one experiment, their curve on a grid of steps, and where they ended."""
+    """Runs of one experiment, their curve on a grid of steps, and their final returns."""
 
     label: str
     env: str
@@ -28,9 +28,9 @@ class Group:
 
     @property
     def best(self) -> float | None:
-        """The highest mean return over the latest episodes that any of its runs had."""
-        found = [best for run in self.runs if (best := highest_return(run)) is not None]
-        return max(found, default=None)
+        """The highest mean return over the latest episodes in any of its runs."""
+        returns = [best for run in self.runs if (best := highest_return(run)) is not None]
+        return max(returns, default=None)
 
     @property
     def steps_per_second(self) -> float | None:
@@ -41,7 +41,7 @@ class Group:
 
 @dataclasses.dataclass(frozen=True)
 class Arrival:
-    """When runs first had a return: medians over those that had it."""
+    """When runs first reached a return: medians over the `reached` runs that did."""
 
     reached: int
     steps: float
@@ -49,7 +49,7 @@ class Arrival:
 
 
 def group_runs(runs: list[RunFiles]) -> list[Group]:
-    """Put runs that differ only in their seed together, and name what tells the groups apart."""
+    """Group runs that differ only in their seed, and label each group by what distinguishes it."""
     members: dict[str, list[RunFiles]] = {}
     for run in runs:
         key = [*_identity(run), _placement(run), _choices(run)]
@@ -60,38 +60,38 @@ def group_runs(runs: list[RunFiles]) -> list[Group]:
 
 
 def target_return(groups: list[Group], env: str, share: float) -> float:
-    """The return that is a given share of the way from where runs start to the best final return of any group."""
-    here = [group for group in groups if group.env == env]
-    start = float(np.median([recent_returns(run).values[0] for group in here for run in group.runs]))
-    best = max(float(group.final.middle[0]) for group in here)
+    """The return at a given share of the way from the initial return of runs to the best final return of any group."""
+    same_env = [group for group in groups if group.env == env]
+    start = float(np.median([recent_returns(run).values[0] for group in same_env for run in group.runs]))
+    best = max(float(group.final.middle[0]) for group in same_env)
     return start + share * (best - start)
 
 
 def arrival(group: Group, target: float) -> Arrival | None:
     """When the runs of a group first reached a return; None if none did."""
-    found = []
+    arrivals = []
     for run in group.runs:
         recent = recent_returns(run)
         above = np.flatnonzero(recent.values >= target)
         if len(above):
             steps = recent.steps[above[0]]
             seconds = next(r.get("seconds", float("nan")) for r in run.records if r["steps"] == steps)
-            found.append((steps, seconds))
-    if not found:
+            arrivals.append((steps, seconds))
+    if not arrivals:
         return None
-    steps, seconds = np.median(np.asarray(found, float), axis=0)
-    return Arrival(len(found), float(steps), float(seconds))
+    steps, seconds = np.median(np.asarray(arrivals, float), axis=0)
+    return Arrival(len(arrivals), float(steps), float(seconds))
 
 
 def remarks(groups: list[Group]) -> list[str]:
-    """What a reader should know before believing the intervals."""
+    """Caveats about the intervals and curves."""
     lines = []
     for group in groups:
         seeds = [run.config.get("seed") for run in group.runs]
-        twice = sorted({str(seed) for seed in seeds if seeds.count(seed) > 1})
-        if twice:
+        repeated = sorted({str(seed) for seed in seeds if seeds.count(seed) > 1})
+        if repeated:
             lines.append(
-                f"{group.label}: seed {', '.join(twice)} more than once, but intervals take runs as independent"
+                f"{group.label}: seed {', '.join(repeated)} more than once, but the intervals assume independent runs"
             )
         ends = [run.records[-1]["steps"] for run in group.runs]
         for run, end in zip(group.runs, ends, strict=True):
@@ -105,19 +105,19 @@ def _identity(run: RunFiles) -> tuple[str, str, str]:
 
 
 def _placement(run: RunFiles) -> dict[str, Any]:
-    """What was chosen about where and how to run."""
+    """Settings of where and how the run was executed."""
     return {k: v for k, v in run.config.items() if k not in NOT_A_SETTING and not isinstance(v, dict)}
 
 
 def _choices(run: RunFiles) -> dict[str, Any]:
-    """What was chosen about the algorithm and the environment, by name."""
+    """Settings of the algorithm and the environment, by name."""
     return {k: v for group in run.config.values() if isinstance(group, dict) for k, v in group.items()}
 
 
 def _label(run: RunFiles, others: list[RunFiles]) -> str:
-    """Algorithm and policy where they differ, then what else differs.
+    """Algorithm and distribution policy if they differ between runs, then the other settings that differ.
 
-    Hyper-parameters are compared among all runs of the algorithm, replicas and the like among those of the policy.
+    Hyper-parameters are compared with all runs of the algorithm, replicas and the like with those of the policy.
     """
     algorithm, env, policy = _identity(run)
     parts = []
@@ -132,9 +132,9 @@ def _label(run: RunFiles, others: list[RunFiles]) -> str:
     return ", ".join(parts) or f"{algorithm}, {policy}"
 
 
-def _differing(mine: dict[str, Any], all_of_them: list[dict[str, Any]]) -> list[str]:
-    names = [name for name in mine if any(name in other and other[name] != mine[name] for other in all_of_them)]
-    return [f"{name} {_text(mine[name])}" for name in names]
+def _differing(settings: dict[str, Any], others: list[dict[str, Any]]) -> list[str]:
+    names = [name for name in settings if any(name in other and other[name] != settings[name] for other in others)]
+    return [f"{name} {_text(settings[name])}" for name in names]
 
 
 def _text(value: Any) -> str:

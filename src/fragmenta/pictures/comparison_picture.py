@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 COLUMNS = 3
 DASHES = ("-", "--", ":")
-"""For more groups than there are colours."""
+"""For when there are more groups than colours."""
 
 
 def comparison_figure(groups: list[Group]) -> "Figure":
-    """Return against steps: the interquartile mean over seeds with its interval, or the run itself if it is alone."""
+    """Return against steps: the interquartile mean over seeds with its interval, or the curve of a single run."""
     envs = list(dict.fromkeys(group.env for group in groups))
     labels = list(dict.fromkeys(group.label for group in groups))
     columns = min(len(envs), COLUMNS)

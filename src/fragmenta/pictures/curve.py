@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def draw_curve(path: Path) -> None:
-    """Draw `curve.png` into a run directory. Training must not fail for a picture: what goes wrong is one line."""
+    """Draw `curve.png` into a run directory. Training must not fail because of it: an error is printed as one line."""
     try:
         save(curve_figure(read_run_files(path)), path / "curve.png")
     except Exception as error:
@@ -28,9 +28,9 @@ def curve_figure(run: RunFiles) -> "Figure":
     dress(top, "", "return")
     dress(bottom, "environment steps", "steps/s")
     each, recent, rate = returns(run), recent_returns(run), speed(run)
-    one = ":." if len(recent.steps) == 1 else "-"  # a line of one point would not show
-    top.plot(each.steps, each.values, one, color=COLOURS[0], alpha=0.25, linewidth=0.8, label="per iteration")
-    top.plot(recent.steps, recent.values, one, color=COLOURS[0], linewidth=2, label=f"latest {WINDOW} episodes")
+    line_style = ":." if len(recent.steps) == 1 else "-"  # a line of one point would be invisible
+    top.plot(each.steps, each.values, line_style, color=COLOURS[0], alpha=0.25, linewidth=0.8, label="per iteration")
+    top.plot(recent.steps, recent.values, line_style, color=COLOURS[0], linewidth=2, label=f"latest {WINDOW} episodes")
     if run.evaluations:
         steps = [e["steps"] for e in run.evaluations]
         means = [e["return_mean"] for e in run.evaluations]

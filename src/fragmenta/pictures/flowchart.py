@@ -1,4 +1,4 @@
-"""Read the Mermaid flowchart that a run keeps of its plan, and draw it as SVG."""
+"""Read the Mermaid flowchart of a run's plan, and draw it as SVG."""
 
 import dataclasses
 import re
@@ -6,14 +6,14 @@ import textwrap
 from html import escape
 
 WIDTH, BOX, LINE, GAP = 360, 264, 17, 30
-"""Of the drawing: its width, that of a box, the height of a line of text, and the least space between boxes."""
+"""Width of the drawing and of a box, height of a line of text, and minimum space between boxes."""
 LANE = 62
-"""How much wider the drawing gets on either side for each arrow that passes a box."""
+"""Extra width on either side for each box that an arrow passes."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Box:
-    """A fragment: its name and replicas, then lines with stages, devices, and what its replicas agree on."""
+    """A fragment: its name and replicas, then lines with stages, devices, and collectives among its replicas."""
 
     key: str
     title: str
@@ -22,7 +22,7 @@ class Box:
 
 @dataclasses.dataclass(frozen=True)
 class Arrow:
-    """What crosses from one fragment to another by one operator."""
+    """The values that cross from one fragment to another through one operator."""
 
     producer: str
     consumer: str
@@ -43,8 +43,8 @@ def read_flowchart(text: str) -> tuple[list[Box], list[Arrow]]:
     titles = {box.key: box.title.partition(" ")[0] for box in boxes}
     arrows = []
     for producer, caption, consumer in re.findall(r'^\s*(\S+) -- "(.*)" --> (\S+)\s*$', text, re.MULTILINE):
-        what, _, amount = caption.partition("<br/>")
-        operator, _, values = what.partition(": ")
+        transfer, _, amount = caption.partition("<br/>")
+        operator, _, values = transfer.partition(": ")
         size, _, times = amount.partition(" per iteration")
         ends = titles.get(producer, producer), titles.get(consumer, consumer)
         arrows.append(Arrow(*ends, operator, values, size, times.strip(", ")))
@@ -52,7 +52,7 @@ def read_flowchart(text: str) -> tuple[list[Box], list[Arrow]]:
 
 
 def draw_flowchart(boxes: list[Box], arrows: list[Arrow]) -> str:
-    """Boxes from top to bottom; what goes down is on the left, what goes up on the right. Details are for a table."""
+    """Boxes from top to bottom, with downward arrows on the left and upward ones on the right; without details."""
     names = [box.title.partition(" ")[0] for box in boxes]
     pairs: dict[tuple[int, int], list[str]] = {}
     for arrow in arrows:
@@ -66,8 +66,8 @@ def draw_flowchart(boxes: list[Box], arrows: list[Arrow]) -> str:
         bottoms.append(y + (len(text) + 1) * LINE + 18)
         labels = max((len(lines) for ends, lines in pairs.items() if sorted(ends) == [i, i + 1]), default=0)
         y = bottoms[-1] + GAP + labels * LINE
-    far = max((abs(a - b) for a, b in pairs if abs(a - b) > 1), default=0)
-    margin = (far + 1) * LANE if far else 0
+    longest = max((abs(a - b) for a, b in pairs if abs(a - b) > 1), default=0)
+    margin = (longest + 1) * LANE if longest else 0
     parts = [_box(box, text, top, bottom) for box, text, top, bottom in zip(boxes, texts, tops, bottoms, strict=True)]
     parts += [_arrow(a, b, lines, tops, bottoms) for (a, b), lines in pairs.items()]
     height = bottoms[-1] + 1 if bottoms else 0
@@ -97,7 +97,7 @@ def _arrow(start: int, end: int, lines: list[str], tops: list[float], bottoms: l
     x = WIDTH / 2 + side * 18
     label_x, anchor = x + side * 9, "end" if down else "start"
     path = f"M{x:g} {y1:g}V{y2:g}"
-    if abs(start - end) > 1:  # around the boxes between
+    if abs(start - end) > 1:  # around the boxes in between
         edge = WIDTH / 2 + side * BOX / 2
         y1, y2 = ((tops[i] + bottoms[i]) / 2 for i in (start, end))
         out = edge + side * LANE * (abs(start - end) + 0.5)

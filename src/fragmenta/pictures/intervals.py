@@ -1,4 +1,4 @@
-"""The interquartile mean over seeds and its interval, by rliable. Everything that rliable needs a hand with is here."""
+"""The interquartile mean over seeds and its interval, computed by rliable; contains all workarounds for rliable."""
 
 import contextlib
 import dataclasses
@@ -15,15 +15,15 @@ CONFIDENCE = 0.95
 
 @dataclasses.dataclass(frozen=True)
 class Estimate:
-    """Per column of scores: the interquartile mean over runs, and where it would lie with other seeds."""
+    """Per column of scores: the interquartile mean over runs, and its confidence interval."""
 
     middle: np.ndarray
     low: np.ndarray | None
-    """None for one run alone: it says nothing about others."""
+    """None for a single run, which gives no estimate of the spread."""
     high: np.ndarray | None
 
     def columns(self, which: slice) -> "Estimate":
-        """The same for some of the columns."""
+        """The estimate for some of the columns."""
         if self.low is None or self.high is None:
             return Estimate(self.middle[which], None, None)
         return Estimate(self.middle[which], self.low[which], self.high[which])
@@ -61,7 +61,7 @@ def _rliable() -> Any:
 
 @contextlib.contextmanager
 def _decorator_of_old_pandas() -> Iterator[None]:
-    """rliable 1.2 wants arch < 8, which calls a decorator of pandas the way it was before pandas 3."""
+    """rliable 1.2 requires arch < 8, which calls a decorator of pandas with its signature from before pandas 3."""
     from pandas.util import _decorators
 
     current: Any = _decorators.deprecate_kwarg
@@ -88,10 +88,10 @@ def _pandas_version() -> str:
 
 @contextlib.contextmanager
 def _fixed_randomness() -> Iterator[None]:
-    """rliable 1.2 draws from numpy's global generator, whatever `random_state` it is given."""
-    kept = np.random.get_state()
+    """rliable 1.2 samples from numpy's global generator and ignores `random_state`."""
+    state = np.random.get_state()
     np.random.seed(0)
     try:
         yield
     finally:
-        np.random.set_state(kept)
+        np.random.set_state(state)

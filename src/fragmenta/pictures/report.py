@@ -1,4 +1,4 @@
-"""A page about one run: a single HTML file that asks nothing of any network."""
+"""A report on one run: a single HTML file without external resources."""
 
 import json
 import string
@@ -26,14 +26,14 @@ from fragmenta.runs.episode_statistics import WINDOW
 NOT_A_METRIC = {
     "iteration", "steps", "seconds", "episodes", "return_mean", "steps_per_second", "steps_per_second_overall",
 }  # fmt: skip
-"""Numbers of a record that are shown otherwise, or say nothing as a curve."""
+"""Numbers of a record that are shown elsewhere, or are not useful as a curve."""
 BUSY = "busy/"
-"""Before a fragment's name: the share of time that it computed."""
+"""Prefix of a fragment's busy share: the share of time that it computed."""
 FIRST_METRICS = ("policy_loss", "value_loss", "entropy", "kl", "explained_variance", "length_mean")
 
 
 def report_page(run: RunFiles, commands: list[str]) -> str:
-    """The whole page; `commands` are what a reader may do with the run next."""
+    """The whole page; `commands` lists suggested next commands for the run."""
     sections = [
         _head(run),
         _figures(run),
@@ -43,7 +43,7 @@ def report_page(run: RunFiles, commands: list[str]) -> str:
         _graph(run),
         _evaluations(run),
         _settings(run),
-        _section("What next", f"<pre>{escape(chr(10).join(commands))}</pre>") if commands else "",
+        _section("Next steps", f"<pre>{escape(chr(10).join(commands))}</pre>") if commands else "",
         _foot(run),
     ]
     template = string.Template(resources.files("fragmenta.pictures").joinpath("page.html").read_text(encoding="utf-8"))
@@ -52,12 +52,12 @@ def report_page(run: RunFiles, commands: list[str]) -> str:
 
 
 def _head(run: RunFiles) -> str:
-    under = f"policy {run.placement}, engine {run.config.get('engine', '-')}, seed {run.config.get('seed', '-')}"
-    head = f'<h1>{escape(run.title)}</h1><p class="under">{escape(under)}</p>'
+    subtitle = f"policy {run.placement}, engine {run.config.get('engine', '-')}, seed {run.config.get('seed', '-')}"
+    head = f'<h1>{escape(run.title)}</h1><p class="under">{escape(subtitle)}</p>'
     if run.summary is None:
-        asked = run.config["hyper_parameters"].get("total_steps")
-        of = f" of {asked:,}" if is_number(asked) else ""
-        head += f'<p class="note">This run has not finished: {run.records[-1]["steps"]:,}{of} steps are recorded.</p>'
+        total = run.config["hyper_parameters"].get("total_steps")
+        goal = f" of {total:,}" if is_number(total) else ""
+        head += f'<p class="note">This run has not finished: {run.records[-1]["steps"]:,}{goal} steps are recorded.</p>'
     return head
 
 
@@ -73,9 +73,9 @@ def _figures(run: RunFiles) -> str:
         (_duration(wall), "wall time" if "wall_seconds" in summary else "training so far"),
     ]
     if "compile_seconds" in summary:
-        cards.append((_duration(summary["compile_seconds"]), "of it compiling"))
-    shown = "".join(f"<div><b>{value}</b><span>{name}</span></div>" for value, name in cards)
-    return f'<div class="figures">{shown}</div>'
+        cards.append((_duration(summary["compile_seconds"]), "of which compiling"))
+    figures = "".join(f"<div><b>{value}</b><span>{name}</span></div>" for value, name in cards)
+    return f'<div class="figures">{figures}</div>'
 
 
 def _learning(run: RunFiles) -> str:
@@ -109,25 +109,25 @@ def _speed_chart(run: RunFiles, last: float) -> str:
 
 
 def _metrics(run: RunFiles) -> str:
-    found = {name for name in _numeric(run) if name not in NOT_A_METRIC and not name.startswith(BUSY)}
-    names = [name for name in FIRST_METRICS if name in found] + sorted(found - set(FIRST_METRICS))
+    metrics = {name for name in _numeric(run) if name not in NOT_A_METRIC and not name.startswith(BUSY)}
+    names = [name for name in FIRST_METRICS if name in metrics] + sorted(metrics - set(FIRST_METRICS))
     last = run.records[-1]["steps"]
     charts = [chart(_words(name), [Line(_words(name), "main", series(run, name))], last) for name in names]
     return _section("Losses and other metrics", f'<div class="many">{"".join(charts)}</div>') if charts else ""
 
 
 def _numeric(run: RunFiles) -> list[str]:
-    """The names of all numbers that records have."""
+    """The names of all numeric entries in the records."""
     return list(dict.fromkeys(name for record in run.records for name, value in record.items() if is_number(value)))
 
 
 def _busy(run: RunFiles) -> str:
-    """Per fragment the share of time that it computed, where records say it."""
+    """The share of time that each fragment computed, if the records contain it."""
     names = [name for name in _numeric(run) if name.startswith(BUSY)]
-    found = {name[len(BUSY) :]: float(series(run, name).values.mean()) for name in names}
+    shares = {name[len(BUSY) :]: float(series(run, name).values.mean()) for name in names}
     rows = [
         f'<span>{escape(name)}</span><i style="--part:{min(1.0, share):.1%}"></i><span>{share:.0%}</span>'
-        for name, share in found.items()
+        for name, share in shares.items()
     ]
     return _section("Share of time each fragment computed", f'<div class="share">{"".join(rows)}</div>') if rows else ""
 
@@ -166,9 +166,9 @@ def _evaluations(run: RunFiles) -> str:
 
 
 def _settings(run: RunFiles) -> str:
-    chosen = run.config["hyper_parameters"]
+    hyper_parameters = run.config["hyper_parameters"]
     others = {name: value for name, value in run.config.items() if name != "hyper_parameters"}
-    body = f"{_pairs(chosen)}<h2>Run</h2>{_pairs(others)}"
+    body = f"{_pairs(hyper_parameters)}<h2>Run</h2>{_pairs(others)}"
     return _section("Hyper-parameters", body)
 
 

@@ -1,4 +1,4 @@
-"""What a run left in its directory, as far as it got."""
+"""Read the files of a run, finished or not, for pictures and reports."""
 
 import dataclasses
 import math
@@ -12,9 +12,9 @@ from fragmenta.runs.episode_statistics import RecentEpisodes, best_return
 from fragmenta.runs.run_directory import read_config, read_json, read_records
 
 SPEED_STRETCHES = 60
-"""Into how many stretches of time a run is cut for its speed, at most."""
+"""Maximum number of time intervals for the speed of a run."""
 SHORTEST_STRETCH = 0.25
-"""Seconds. One launch may hold a tenth of a second of iterations, which are all reported at its end."""
+"""In seconds. One burst may contain a tenth of a second of iterations, which are all reported at its end."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Series:
 
 @dataclasses.dataclass(frozen=True)
 class RunFiles:
-    """A run's configuration, its records by iteration, and whatever else there is."""
+    """A run's configuration, its records by iteration, and its other files if they exist."""
 
     path: Path
     config: dict[str, Any]
@@ -50,13 +50,13 @@ class RunFiles:
 
 
 def read_run_files(path: str | Path) -> RunFiles:
-    """Read a run directory; the run may still go on, or have been killed in the middle of a line."""
+    """Read a run directory; the run may still be running, or have been killed in the middle of a line."""
     path = Path(path)
     config = read_config(path)
     if not isinstance(config, dict) or not {"algorithm", "env", "policy", "hyper_parameters"} <= set(config):
         raise ConfigError(
-            f"'{path / 'config.json'}' does not say algorithm, env, policy and hyper_parameters: it was changed by "
-            f"hand, take it from a backup"
+            f"'{path / 'config.json'}' lacks algorithm, env, policy or hyper_parameters: it was edited by "
+            f"hand, restore it from a backup"
         )
     if not (path / "metrics.jsonl").exists():
         raise ConfigError(f"run '{path}' has no metrics.jsonl: there is nothing to draw, so train again")
@@ -82,7 +82,7 @@ def returns(run: RunFiles) -> Series:
 
 
 def recent_returns(run: RunFiles) -> Series:
-    """The mean return over the latest episodes, as the summary says it at the end."""
+    """The mean return over the latest episodes, as in the summary."""
     recent, steps, values = RecentEpisodes(), [], []
     for record in run.records:
         if record.get("episodes") and record.get("return_mean") is not None:
@@ -93,34 +93,34 @@ def recent_returns(run: RunFiles) -> Series:
 
 
 def highest_return(run: RunFiles) -> float | None:
-    """The highest mean over the latest episodes; None before there were enough of them."""
+    """The highest mean return over the latest episodes; None before there are enough of them."""
     best = best_return([record for record in run.records if record.get("episodes")])
     return best if math.isfinite(best) else None
 
 
 def series(run: RunFiles, name: str) -> Series:
-    """One metric of a run, where it is a number."""
-    found = [(r["steps"], r[name]) for r in run.records if is_number(r.get(name))]
-    steps, values = zip(*found, strict=True) if found else ((), ())
+    """One metric of a run, at the records where it is a number."""
+    points = [(r["steps"], r[name]) for r in run.records if is_number(r.get(name))]
+    steps, values = zip(*points, strict=True) if points else ((), ())
     return Series(np.asarray(steps, float), np.asarray(values, float))
 
 
 def speed(run: RunFiles) -> Series:
-    """Steps per second over stretches of time, at their ends; the first begins with the run, the last ends with it."""
+    """Steps per second over time intervals, at their ends; extended to the start and the end of the run."""
     stretch = max(SHORTEST_STRETCH, run.records[-1].get("seconds", 0.0) / SPEED_STRETCHES)
-    before, then = 0, 0.0
+    start_steps, start = 0, 0.0
     steps, values = [], []
     for record in run.records:
-        now = record.get("seconds", then)
-        if now < then:  # the clock of a run that was resumed starts again
-            before, then = record["steps"], now
-        elif now - then >= stretch:
+        now = record.get("seconds", start)
+        if now < start:  # the clock of a resumed run starts again
+            start_steps, start = record["steps"], now
+        elif now - start >= stretch:
             steps.append(record["steps"])
-            values.append((record["steps"] - before) / (now - then))
-            before, then = record["steps"], now
-    whole = steps_per_second(run)
-    if not values and whole is not None:
-        steps, values = [run.records[-1]["steps"]], [whole]
+            values.append((record["steps"] - start_steps) / (now - start))
+            start_steps, start = record["steps"], now
+    overall = steps_per_second(run)
+    if not values and overall is not None:
+        steps, values = [run.records[-1]["steps"]], [overall]
     if values:
         steps = [0, *steps, run.records[-1]["steps"]]
         values = [values[0], *values, values[-1]]
@@ -128,7 +128,7 @@ def speed(run: RunFiles) -> Series:
 
 
 def steps_per_second(run: RunFiles) -> float | None:
-    """Over the whole run."""
+    """Steps per second over the whole run."""
     if run.summary and "steps_per_second" in run.summary:
         return run.summary["steps_per_second"]
     last = run.records[-1]
@@ -136,11 +136,11 @@ def steps_per_second(run: RunFiles) -> float | None:
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value can be drawn."""
+    """Whether a value is a number."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _latest(path: Path) -> list[dict[str, Any]]:
-    """The records of a file, the latest of each kind: a run that was resumed has gone through some iterations twice."""
-    found = {(record["steps"], record.get("deterministic")): record for record in read_records(path)}
-    return [found[kind] for kind in sorted(found)]
+    """The records of a file, the latest for each step: a resumed run has repeated some iterations."""
+    latest = {(record["steps"], record.get("deterministic")): record for record in read_records(path)}
+    return [latest[kind] for kind in sorted(latest)]

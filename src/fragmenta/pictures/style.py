@@ -1,4 +1,4 @@
-"""How pictures look: colours, figures without pyplot, axes without clutter."""
+"""The style of pictures: colours, figures without pyplot, uncluttered axes."""
 
 import os
 from pathlib import Path
@@ -13,7 +13,7 @@ INK, MUTED, GRID = "#1c2330", "#6a7383", "#e3e7ee"
 
 
 def new_figure(width: float, height: float) -> "Figure":
-    """A figure of its own, that no window and no other figure knows of."""
+    """A standalone figure, without pyplot's global state or a window."""
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
@@ -37,7 +37,7 @@ def dress(axes: "Axes", x_label: str, y_label: str) -> None:
 
 
 def save(figure: "Figure", path: Path) -> None:
-    """Write a picture, whole or not at all; the name's ending says which kind."""
+    """Write a picture atomically; the suffix of its name decides the format."""
     temporary = path.with_name(f".{path.name}.tmp")
     figure.savefig(temporary, format=path.suffix[1:])
     os.replace(temporary, path)

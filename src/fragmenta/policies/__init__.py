@@ -1,10 +1,9 @@
-"""Where each stage runs: distribution policies by name."""
+"""Distribution policies by name: functions that place stages on devices."""
 
-import importlib
 from collections.abc import Callable, Sequence
 from typing import cast
 
-from fragmenta.errors import ConfigError, unknown
+from fragmenta.errors import ConfigError, load, unknown
 from fragmenta.graph import Delivery, Fragment
 from fragmenta.policies.central import central, central_async
 from fragmenta.policies.cluster import Cluster
@@ -29,22 +28,20 @@ ALIASES = {"gpu_only": "fused"}
 
 
 def resolve(policy: str | Policy) -> Policy:
-    """The policy of that name, of that `module:function`, or the function itself."""
+    """The distribution policy given by name, by `module:function`, or as a function."""
     if callable(policy):
         return policy
     name = ALIASES.get(policy, policy)
     if name in POLICIES:
         return POLICIES[name]
     if ":" not in name:
-        raise unknown("policy", policy, [*POLICIES, *ALIASES], ", or module:function for one of your own")
-    module_name, _, function = name.partition(":")
-    try:
-        found = getattr(importlib.import_module(module_name), function)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"cannot load policy '{policy}': {error}") from error
-    if not callable(found):
-        raise ConfigError(f"policy '{policy}' is {type(found).__name__}, not a function (stages, cluster) -> fragments")
-    return cast(Policy, found)
+        raise unknown("policy", policy, [*POLICIES, *ALIASES], ", or module:function for your own")
+    function = load("policy", name)
+    if not callable(function):
+        raise ConfigError(
+            f"policy '{policy}' is {type(function).__name__}, not a function (stages, cluster) -> fragments"
+        )
+    return cast(Policy, function)
 
 
 __all__ = ["ALIASES", "POLICIES", "Cluster", "Delivery", "Fragment", "Policy", "resolve"]

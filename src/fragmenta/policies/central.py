@@ -1,4 +1,4 @@
-"""A parameter server: workers compute gradients, one fragment applies them (A3C when nobody waits)."""
+"""A parameter server: replicas compute gradients, a server applies them (A3C if asynchronous)."""
 
 from fragmenta.graph import Delivery, Fragment
 from fragmenta.policies.cluster import Cluster
@@ -6,17 +6,17 @@ from fragmenta.policies.wanted import require
 
 
 def central(stages: tuple[str, ...], cluster: Cluster) -> list[Fragment]:
-    """Workers act, step and compute gradients; a server applies their mean and hands out parameters.
+    """Replicas act, step and compute gradients; a server applies their mean and sends back parameters.
 
-    Good for large observations and small networks: gradients and parameters cross, trajectories never do.
+    Good for large observations and small networks: gradients and parameters cross, trajectories do not.
     """
     return _split("central", stages, cluster)
 
 
 def central_async(stages: tuple[str, ...], cluster: Cluster) -> list[Fragment]:
-    """A server applies each worker's gradient as it comes, and workers use the newest parameters; nobody waits (A3C).
+    """A server applies gradients as they arrive; replicas use the newest parameters, without waiting (A3C).
 
-    Good for workers of uneven speed. The result depends on who is faster; the lag is measured and can be bounded.
+    Good for replicas of uneven speed. Results depend on timing; the lag is measured and can be bounded.
     """
     latest = Delivery("server", "latest", max_lag=cluster.max_lag)
     return _split("central_async", stages, cluster, latest, Delivery("worker", "any"))
@@ -24,11 +24,11 @@ def central_async(stages: tuple[str, ...], cluster: Cluster) -> list[Fragment]:
 
 def _split(policy: str, stages: tuple[str, ...], cluster: Cluster, *deliveries: Delivery) -> list[Fragment]:
     require(policy, ("gradient", "apply"), stages, cluster)
-    # Where `gradient` and `apply` are nested in `learn`, that is not placed itself.
+    # If `gradient` and `apply` are nested in `learn`, it is not placed itself.
     learning = ("gradient", "apply", "learn") if {"gradient", "apply"} & set(cluster.nested) else ("gradient", "apply")
-    theirs = (*(stage for stage in stages if stage not in learning), "gradient")
+    worker_stages = (*(stage for stage in stages if stage not in learning), "gradient")
     replicas = cluster.replicas
     return [
-        Fragment("worker", theirs, cluster.spread(replicas, skip=1), replicas, "envs", deliveries[:1]),
+        Fragment("worker", worker_stages, cluster.spread(replicas, skip=1), replicas, "envs", deliveries[:1]),
         Fragment("server", ("apply",), cluster.spread(1), delivery=deliveries[1:]),
     ]

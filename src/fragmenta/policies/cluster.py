@@ -1,4 +1,4 @@
-"""What a policy sees and what it answers, free of JAX."""
+"""The cluster that a distribution policy places stages on. Does not depend on JAX."""
 
 import dataclasses
 
@@ -7,33 +7,33 @@ from fragmenta.errors import ConfigError
 
 @dataclasses.dataclass(frozen=True)
 class Cluster:
-    """The devices to use, by name (`cpu:0`, `gpu:1`), how many replicas were asked for, and how far parts may drift."""
+    """The devices to use, by name (`cpu:0`, `gpu:1`), the number of replicas, and the lag allowed between fragments."""
 
     devices: tuple[str, ...]
     replicas: int = 1
-    """How often a policy's replicated fragment runs; 0 leaves it to training."""
+    """Number of replicas of the replicated fragment; 0 lets training choose."""
     lag: int = 0
-    """Iterations by which acting may stay behind learning, where a policy can overlap them."""
+    """Iterations by which acting may lag behind learning, if the distribution policy can overlap them."""
     max_lag: int | None = None
-    """Under an asynchronous policy: drop what was made with parameters more than so many versions old."""
+    """Under an asynchronous distribution policy: drop data from parameters more than this many versions old."""
     agents: int = 1
-    """How many agents act at once; Fragmenta fills it in."""
+    """Number of agents; filled in by Fragmenta."""
     host: tuple[str, ...] = ()
-    """The stages that run on the host, not in a compiled program; Fragmenta fills it in."""
+    """The stages that run on the host, outside compiled programs; filled in by Fragmenta."""
     nested: tuple[str, ...] = ()
-    """The stages that are called within other stages, which may be placed instead of those; Fragmenta fills it in."""
+    """The stages nested in other stages, which may be placed instead of those; filled in by Fragmenta."""
     rollout: tuple[str, ...] = ()
-    """The stages that are called in the same loop as `step`; Fragmenta fills it in."""
+    """The stages called in the same loop as `step`; filled in by Fragmenta."""
     apart: bool = False
-    """Every device belongs to a process of its own, so that replicas which talk to each other meet across processes."""
+    """Whether every device belongs to a separate process, so that replicas exchange values across processes."""
 
     def spread(self, count: int, skip: int = 0) -> tuple[str, ...]:
-        """Devices for `count` replicas, in turn, leaving the first `skip` to others where there are enough."""
+        """Devices for `count` replicas, round-robin, without the first `skip` devices if there are enough others."""
         pool = self.devices[skip:] if len(self.devices) - skip >= count else self.devices
         return tuple(pool[i % len(pool)] for i in range(count))
 
     def one_each(self, count: int) -> tuple[str, ...]:
-        """A device of its own for each of `count` replicas, or an error that says how many there are."""
+        """A separate device for each of `count` replicas; ConfigError if there are too few."""
         if count > len(self.devices):
             raise ConfigError(
                 f"{count} replicas need a device each, but there are {len(self.devices)} ({', '.join(self.devices)}): "

@@ -1,4 +1,4 @@
-"""The whole loop on every device: as one program, or with a learner next to every environment."""
+"""The whole loop on every device: as one compiled program, or with a learner in every replica."""
 
 from fragmenta.errors import ConfigError
 from fragmenta.graph import Fragment
@@ -8,7 +8,7 @@ from fragmenta.policies.cluster import Cluster
 def fused(stages: tuple[str, ...], cluster: Cluster) -> list[Fragment]:
     """Every stage in one compiled program, replicated over devices, several iterations per launch.
 
-    Good for environments in JAX, on any number of devices: nothing crosses but what replicas must agree on.
+    Good for JAX environments on any number of devices: only what replicas must agree on crosses, such as gradients.
     """
     if cluster.host:
         raise ConfigError(
@@ -20,9 +20,9 @@ def fused(stages: tuple[str, ...], cluster: Cluster) -> list[Fragment]:
 
 
 def multi_learner(stages: tuple[str, ...], cluster: Cluster) -> list[Fragment]:
-    """Every replica acts, steps and learns on a device of its own; gradients are averaged among them.
+    """Every replica acts, steps and learns on its own device; gradients are averaged among replicas.
 
-    Good for large networks and batches, where learning is what takes the time, and for environments on hosts.
+    Good for large networks and batches, where learning dominates, and for environments on the host.
     """
     replicas = cluster.replicas
     return [Fragment("learner", stages, cluster.one_each(replicas), replicas, axis="envs")]

@@ -1,4 +1,4 @@
-"""One learner, fed by replicas (Acme, IMPALA and RLlib act apart from it; SEED RL acts in it)."""
+"""One learner with replicated actors (Acme, IMPALA, RLlib) or replicated environments (SEED RL)."""
 
 from fragmenta.errors import ConfigError
 from fragmenta.graph import Delivery, Fragment
@@ -7,44 +7,44 @@ from fragmenta.policies.wanted import acting, require
 
 
 def single_learner_coarse(stages: tuple[str, ...], cluster: Cluster) -> list[Fragment]:
-    """Actors step their environments on their own; one trajectory per iteration goes to the learner.
+    """Actors act and step locally; one trajectory per actor and iteration goes to the learner.
 
-    Good for many environments and small policies: parameters and trajectories cross once per iteration.
+    Good for many environments and small networks: parameters and trajectories cross once per iteration.
     """
-    theirs = acting("single_learner_coarse", stages, cluster)
-    return _split(stages, cluster, "actor", theirs, Delivery("learner", lag=cluster.lag))
+    actor_stages = acting("single_learner_coarse", stages, cluster)
+    return _split(stages, cluster, "actor", actor_stages, Delivery("learner", lag=cluster.lag))
 
 
 def single_learner_fine(stages: tuple[str, ...], cluster: Cluster) -> list[Fragment]:
-    """Environments apart from the learner, which also acts; observations and actions cross at every step.
+    """Replicas step environments and the learner acts; observations and actions cross at every step.
 
-    Good for large policies and environments on plain hosts: no parameters cross, and acting uses the learner's device.
+    Good for large networks and hosts without accelerators: no parameters cross, and acting uses the learner's device.
     """
     require("single_learner_fine", ("step",), stages, cluster)
     return _split(stages, cluster, "env", ("step",), Delivery("learner"))
 
 
 def single_learner_async(stages: tuple[str, ...], cluster: Cluster) -> list[Fragment]:
-    """Actors use the newest parameters, and the learner takes trajectories as they come; nobody waits (IMPALA).
+    """Actors use the newest parameters, and the learner takes trajectories as they arrive, without waiting (IMPALA).
 
-    Good for environments of uneven speed. The result depends on who is faster; the lag is measured and can be bounded.
+    Good for environments of uneven speed. Results depend on timing; the lag is measured and can be bounded.
     """
-    theirs = acting("single_learner_async", stages, cluster)
-    if not set(stages) - set(theirs):
+    actor_stages = acting("single_learner_async", stages, cluster)
+    if not set(stages) - set(actor_stages):
         raise ConfigError(
-            f"policy 'single_learner_async' has a learner for what actors bring, but this algorithm has no stage "
-            f"besides {' and '.join(theirs)}: mark what learns with @stage, or use fused"
+            f"policy 'single_learner_async' needs a stage for the learner, but this algorithm has no stage "
+            f"besides {' and '.join(actor_stages)}: mark the function that learns with @stage, or use fused"
         )
     latest = Delivery("learner", "latest", max_lag=cluster.max_lag)
-    return _split(stages, cluster, "actor", theirs, latest, Delivery("actor", "any"))
+    return _split(stages, cluster, "actor", actor_stages, latest, Delivery("actor", "any"))
 
 
 def _split(
-    stages: tuple[str, ...], cluster: Cluster, name: str, theirs: tuple[str, ...], *deliveries: Delivery
+    stages: tuple[str, ...], cluster: Cluster, name: str, replicated_stages: tuple[str, ...], *deliveries: Delivery
 ) -> list[Fragment]:
-    rest = tuple(stage for stage in stages if stage not in theirs)
+    learner_stages = tuple(stage for stage in stages if stage not in replicated_stages)
     replicas = cluster.replicas
     return [
-        Fragment(name, theirs, cluster.spread(replicas, skip=1), replicas, "envs", deliveries[:1]),
-        Fragment("learner", rest, cluster.spread(1), delivery=deliveries[1:]),
+        Fragment(name, replicated_stages, cluster.spread(replicas, skip=1), replicas, "envs", deliveries[:1]),
+        Fragment("learner", learner_stages, cluster.spread(1), delivery=deliveries[1:]),
     ]

@@ -1,13 +1,13 @@
-"""What policies that place stages by name do about algorithms that have others."""
+"""Stage lookup for distribution policies that place stages by name, with errors for algorithms that lack them."""
 
 from fragmenta.errors import ConfigError
 from fragmenta.policies.cluster import Cluster
 
 
 def acting(policy: str, stages: tuple[str, ...], cluster: Cluster) -> tuple[str, ...]:
-    """The stages that act and step: those of these names, or all in the loop that steps if something is left to learn.
+    """The stages of the actor: `act` and `step`, or all stages in the loop of `step` if others remain for the learner.
 
-    ConfigError says which stages there are, if none of that is possible.
+    ConfigError lists the stages if neither is possible.
     """
     require(policy, ("step",), stages, cluster)
     if "act" in stages:
@@ -16,18 +16,18 @@ def acting(policy: str, stages: tuple[str, ...], cluster: Cluster) -> tuple[str,
         return cluster.rollout
     others = ", ".join(stage for stage in stages if stage != "step")
     raise ConfigError(
-        f"policy '{policy}' puts a stage 'act' next to 'step', and this algorithm has none: name the stage that "
-        f"chooses actions 'act' (there are {others or 'no others'}), or place stages by a policy of your own"
+        f"policy '{policy}' places stage 'act' with 'step', but this algorithm has no 'act': rename the stage that "
+        f"chooses actions to 'act' (other stages: {others or 'none'}), or write your own distribution policy"
     )
 
 
-def require(policy: str, wanted: tuple[str, ...], stages: tuple[str, ...], cluster: Cluster) -> None:
+def require(policy: str, required: tuple[str, ...], stages: tuple[str, ...], cluster: Cluster) -> None:
     """ConfigError unless the algorithm has these stages."""
-    there = (*stages, *cluster.nested)
-    missing = [name for name in wanted if name not in there]
+    available = (*stages, *cluster.nested)
+    missing = [name for name in required if name not in available]
     if missing:
         raise ConfigError(
-            f"policy '{policy}' places stages {' and '.join(map(repr, wanted))}, but this algorithm has "
-            f"{', '.join(there)}: mark what does that with @stage under that name, or choose a policy that needs no "
+            f"policy '{policy}' places stages {' and '.join(map(repr, required))}, but this algorithm has "
+            f"{', '.join(available)}: mark the function with @stage under that name, or choose a policy that needs no "
             f"{missing[0]!r}, such as fused, multi_learner or single_learner_fine"
         )

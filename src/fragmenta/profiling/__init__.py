@@ -1,1 +1,1 @@
-"""Where time goes: what workers record, timelines, and what follows from them."""
+"""Profiling: timelines that workers record, and measurements derived from them."""

@@ -1,4 +1,4 @@
-"""Where time went, from what workers recorded."""
+"""Measures where time was spent, from the workers' timelines."""
 
 import statistics
 from collections.abc import Sequence
@@ -10,9 +10,9 @@ NS_PER_MS = 1e6
 
 
 def measure(timelines: Sequence[WorkerTimeline]) -> Timings:
-    """Times per worker, segment and interface. A worker that recorded no whole iteration is left out."""
-    seen = [timeline for timeline in timelines if timeline.iterations]
-    return Timings(tuple(map(_worker, seen)), _segments(seen), _interfaces(seen))
+    """Times per worker, segment and interface. Workers without a complete iteration are left out."""
+    complete = [timeline for timeline in timelines if timeline.iterations]
+    return Timings(tuple(map(_worker, complete)), _segments(complete), _interfaces(complete))
 
 
 def _worker(timeline: WorkerTimeline) -> WorkerTime:
@@ -41,18 +41,18 @@ def _worker(timeline: WorkerTimeline) -> WorkerTime:
 
 
 def _segments(timelines: Sequence[WorkerTimeline]) -> tuple[SegmentTime, ...]:
-    found: dict[tuple[str, str], list[float]] = {}
+    durations: dict[tuple[str, str], list[float]] = {}
     counts: dict[str, int] = {}
     for timeline in timelines:
         counts[timeline.fragment] = counts.get(timeline.fragment, 0) + _count(timeline)
-        # A burst is several iterations at once.
+        # A burst covers several iterations.
         bursts = {iteration.begin: iteration.burst for iteration in timeline.iterations}
         for span in filter(lambda span: span.computes, timeline.spans):
             times = bursts[span.begin] if span.kind == "burst" else 1
-            found.setdefault((timeline.fragment, span.label), []).extend([(span.end - span.begin) / times] * times)
+            durations.setdefault((timeline.fragment, span.label), []).extend([(span.end - span.begin) / times] * times)
     return tuple(
         SegmentTime(fragment, label, len(spans) / counts[fragment], statistics.median(spans) / NS_PER_MS)
-        for (fragment, label), spans in found.items()
+        for (fragment, label), spans in durations.items()
     )
 
 

@@ -1,4 +1,4 @@
-"""A timeline in Perfetto's format: a process per fragment, a thread per replica, an arrow per value that crosses."""
+"""Exports a timeline in Perfetto's format: a process per fragment, a thread per replica, an arrow per sent value."""
 
 import heapq
 from collections.abc import Iterator, Sequence
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from perfetto.trace_builder.proto_builder import TraceProtoBuilder
 
 SEQUENCE = 1
-"""All packets are one sequence, in the order of time."""
+"""All packets form one sequence, in chronological order."""
 
 
 class _Event(NamedTuple):
@@ -22,13 +22,13 @@ class _Event(NamedTuple):
     category: str = ""
     details: tuple[tuple[str, str | int], ...] = ()
     begins: tuple[int, ...] = ()
-    """Arrows that begin here, and below those that end here."""
+    """Arrows that begin here; `ends` has those that end here."""
     ends: tuple[int, ...] = ()
     value: float = 0.0
 
 
 def to_perfetto(timelines: Sequence[WorkerTimeline]) -> bytes:
-    """The whole timeline, as the file that ui.perfetto.dev opens."""
+    """The timelines as a trace file for ui.perfetto.dev."""
     from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
     from perfetto.trace_builder.proto_builder import TraceProtoBuilder
 
@@ -38,7 +38,7 @@ def to_perfetto(timelines: Sequence[WorkerTimeline]) -> bytes:
     for name, number in processes.items():
         process = _describe(builder, number).process
         process.pid, process.process_name = number, name
-    # Readers may skip the events of a sequence that does not say that it starts here.
+    # Readers may skip the events of a sequence without this flag on its first packet.
     builder.trace.packet[0].sequence_flags = TracePacket.SEQ_INCREMENTAL_STATE_CLEARED
     arrows = _arrows(timelines)
     tracks = []
@@ -59,11 +59,11 @@ def to_perfetto(timelines: Sequence[WorkerTimeline]) -> bytes:
 
 
 Arrows = tuple[dict[tuple[str, str], list[int]], dict[tuple[str, str, int], int]]
-"""Which arrows begin where a channel was given a ticket, and which one ends where it was taken, from when on."""
+"""Arrows that begin at each send (channel, ticket), and the one that ends at each receive (worker, channel, begin)."""
 
 
 def _arrows(timelines: Sequence[WorkerTimeline]) -> Arrows:
-    """One arrow for every hand-over of which both sides are here; a bundle that several pick has several."""
+    """One arrow per transfer with both sides recorded; a bundle that several workers pick has several arrows."""
     begins: dict[tuple[str, str], list[int]] = {
         (c.channel, c.ticket): [] for r in timelines for c in r.crossings if c.sends
     }
@@ -77,7 +77,7 @@ def _arrows(timelines: Sequence[WorkerTimeline]) -> Arrows:
 
 
 def _slices(timeline: WorkerTimeline, track: int, arrows: Arrows) -> Iterator[_Event]:
-    """A worker's events in the order of time, those of a shorter time inside those of a longer one."""
+    """A worker's events in chronological order, shorter ones nested inside longer ones."""
     items = [*timeline.iterations, *timeline.spans, *timeline.crossings]
     open_items: list[Iteration | Span | Crossing] = []
     for item in sorted(items, key=lambda item: (item.begin, -item.end)):
@@ -98,8 +98,8 @@ def _open(item: Iteration | Span | Crossing, track: int, arrows: Arrows) -> _Eve
         return _Event(item.begin, "begin", track, item.label, item.kind)
     if item.sends:
         begins = tuple(arrows[0][item.channel, item.ticket])
-        return _Event(item.begin, "begin", track, f"send {_what(item)} to {item.peer}", "send", _details(item), begins)
-    return _Event(item.begin, "begin", track, f"wait for {_what(item)} from {item.peer}", "wait", _details(item))
+        return _Event(item.begin, "begin", track, f"send {_label(item)} to {item.peer}", "send", _details(item), begins)
+    return _Event(item.begin, "begin", track, f"wait for {_label(item)} from {item.peer}", "wait", _details(item))
 
 
 def _close(item: Iteration | Span | Crossing, worker: str, track: int, arrows: Arrows) -> Iterator[_Event]:
@@ -108,11 +108,11 @@ def _close(item: Iteration | Span | Crossing, worker: str, track: int, arrows: A
         return
     arrow = arrows[1].get((worker, item.channel, item.begin))
     if arrow is not None:
-        # Not at the wait, which begins before the value is sent: at the moment at which the value is here.
-        yield _Event(item.end, "instant", track, f"got {_what(item)}", "got", _details(item), ends=(arrow,))
+        # The arrow ends when the value has arrived, not at the wait, which begins before the value is sent.
+        yield _Event(item.end, "instant", track, f"got {_label(item)}", "got", _details(item), ends=(arrow,))
 
 
-def _what(crossing: Crossing) -> str:
+def _label(crossing: Crossing) -> str:
     return crossing.parts[0].name if len(crossing.parts) == 1 else f"{len(crossing.parts)} values"
 
 
@@ -122,31 +122,31 @@ def _details(crossing: Crossing) -> tuple[tuple[str, str | int], ...]:
 
 
 def _fills(timelines: Sequence[WorkerTimeline]) -> dict[tuple[str, str], tuple[str, list[tuple[int, float]]]]:
-    """How full the fullest channel between two workers was, with the fragment that takes from it."""
-    glances: dict[tuple[str, str], list[tuple[int, str, float]]] = {}
+    """The fill of the fullest channel between two workers over time, by consumer fragment and counter name."""
+    samples: dict[tuple[str, str], list[tuple[int, str, float]]] = {}
     for timeline in timelines:
         for c in timeline.crossings:
             consumer = c.peer if c.sends else timeline.fragment
-            glances.setdefault((consumer, f"fill {c.between}"), []).append((c.end, c.channel, c.fill))
-    found = {}
-    for key, seen in glances.items():
+            samples.setdefault((consumer, f"fill {c.between}"), []).append((c.end, c.channel, c.fill))
+    counters = {}
+    for key, fills in samples.items():
         latest: dict[str, float] = {}
         points = []
-        for time, channel, fill in sorted(seen):
+        for time, channel, fill in sorted(fills):
             latest[channel] = fill
             points.append((time, 100 * max(latest.values())))
-        found[key] = "%", points
-    return found
+        counters[key] = "%", points
+    return counters
 
 
 def _lags(timelines: Sequence[WorkerTimeline]) -> dict[tuple[str, str], tuple[str, list[tuple[int, float]]]]:
-    """How many versions old the parameters behind an iteration were."""
-    found = {}
+    """The parameter lag of each iteration, in versions."""
+    counters = {}
     for timeline in timelines:
         points = [(i.end, float(i.lag)) for i in timeline.iterations if i.lag is not None]
         if points:
-            found[timeline.fragment, f"parameter lag of {timeline.worker}"] = "versions", points
-    return found
+            counters[timeline.fragment, f"parameter lag of {timeline.worker}"] = "versions", points
+    return counters
 
 
 def _describe(builder: "TraceProtoBuilder", track: int, parent: int = 0) -> "TrackDescriptor":
@@ -168,19 +168,19 @@ def _write(packet: "TracePacket", event: _Event) -> None:
         "counter": TrackEvent.TYPE_COUNTER,
     }
     packet.timestamp, packet.trusted_packet_sequence_id = event.time, SEQUENCE
-    written = packet.track_event
-    written.type, written.track_uuid = kinds[event.kind], event.track
+    track_event = packet.track_event
+    track_event.type, track_event.track_uuid = kinds[event.kind], event.track
     if event.kind == "counter":
-        written.double_counter_value = event.value
+        track_event.double_counter_value = event.value
     if event.name:
-        written.name = event.name
-        written.categories.append(event.category)
+        track_event.name = event.name
+        track_event.categories.append(event.category)
     for name, value in event.details:
-        note = written.debug_annotations.add()
+        note = track_event.debug_annotations.add()
         note.name = name
         if isinstance(value, int):
             note.int_value = value
         else:
             note.string_value = value
-    written.flow_ids.extend(event.begins)
-    written.terminating_flow_ids.extend(event.ends)
+    track_event.flow_ids.extend(event.begins)
+    track_event.terminating_flow_ids.extend(event.ends)

@@ -1,6 +1,6 @@
-"""What a worker did and when, for some iterations of a run: what it computed, whom it waited for, what crossed.
+"""Timelines: when a worker computed, waited, sent and received, in some iterations of a run.
 
-A worker without a stopwatch pays one `if`; one with a stopwatch appends to a list of its own, without a lock.
+The overhead without a stopwatch is one `if`; with one, it is an append to a private list, without a lock.
 """
 
 import dataclasses
@@ -9,46 +9,46 @@ from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, Protocol
 
 MOST_NOTES = 200_000
-"""A worker that has noted so much begins no further iteration: long iterations must not fill the memory."""
+"""With this many notes, a worker records no further iteration: long iterations must not fill the memory."""
 SINCE_EPOCH = time.time_ns() - time.monotonic_ns()
-"""From this process' clock to the time of day, so that timelines of several processes fit; one number for all workers,
-so that the order of what happened in this process is kept to the nanosecond."""
+"""Offset from the monotonic clock to Unix time, so that timelines of several processes align; one constant for all
+workers, so that the order of events in this process is exact."""
 
 
 @dataclasses.dataclass
 class Window:
-    """The iterations to record: from `first`, up to but without `last`.
+    """The iterations to record: from `first` (inclusive) to `last` (exclusive).
 
-    Fragments that run freely count iterations of their own; they record while the others do.
+    Free-running fragments count their own iterations; they record while the others do.
     """
 
     first: int = 5
     last: int = 25
     is_open: bool = False
     own: bool = False
-    """Fragments that run freely go by their own iterations too, because they see no others."""
+    """Free-running fragments go by their own iterations, too, because they cannot see the others."""
 
     @staticmethod
     def within(iterations: int) -> "Window":
-        """Twenty iterations once everything is warm, or what a short run has of that."""
+        """Twenty iterations after warm-up, or fewer in a short run."""
         first = min(Window.first, iterations // 5)
         return Window(first, min(first + Window.last - Window.first, iterations))
 
 
 class Iteration(NamedTuple):
-    """One iteration, or several in one burst; times in nanoseconds since 1970, here as everywhere below."""
+    """One iteration, or several in one burst; all times here and below are nanoseconds since 1970."""
 
     begin: int
     end: int
     number: int
     burst: int
-    """1, or how many were one burst."""
+    """The number of iterations in the burst, or 1."""
     lag: int | None
 
 
 class Span(NamedTuple):
-    """Something that was computed; or what other spans are in: a loop, or a value that is taken, which is the wait for
-    it and then its way to where it is used."""
+    """A computation; or a span that contains others: a loop, or a receive (the wait for a value and its transfer to the
+    device)."""
 
     begin: int
     end: int
@@ -57,22 +57,22 @@ class Span(NamedTuple):
 
     @property
     def computes(self) -> bool:
-        """Whether this is work, and not what other spans are in."""
+        """Whether this is computation, and not a span that contains others."""
         return self.kind in ("segment", "host", "burst")
 
 
 class Part(NamedTuple):
-    """A value that crossed, or a replica's part of one."""
+    """A value that was sent, or a replica's part of one."""
 
     value: int
-    """Its number in the graph."""
+    """Its id in the graph."""
     name: str
     shape: str
     bytes: int
 
 
 class Crossing(NamedTuple):
-    """One side of a hand-over, with the time that this side waited. The other side has the same channel and ticket."""
+    """One side of a transfer, with the time this side waited. The other side has the same channel and ticket."""
 
     begin: int
     end: int
@@ -80,17 +80,17 @@ class Crossing(NamedTuple):
     peer: str
     """The fragment on the other side."""
     between: str
-    """The worker that sends and the one that receives."""
+    """The sending and the receiving worker."""
     channel: str
     ticket: str
     parts: tuple[Part, ...]
     fill: float
-    """Of the channel or mailbox, right afterwards."""
+    """The fill of the channel or mailbox, right afterwards."""
 
 
 @dataclasses.dataclass(frozen=True)
 class WorkerTimeline:
-    """What one worker did. Holds text and numbers only, so that it can be sent and kept in any format."""
+    """The timeline of one worker. Holds only text and numbers, so that any format can store it."""
 
     fragment: str
     worker: str
@@ -99,78 +99,78 @@ class WorkerTimeline:
     crossings: tuple[Crossing, ...]
 
     def as_lists(self) -> list[Any]:
-        """As nested lists, for JSON."""
+        """The timeline as nested lists, for JSON."""
         return [self.fragment, self.worker, self.iterations, self.spans, self.crossings, SINCE_EPOCH]
 
     @staticmethod
-    def from_lists(found: list[Any], ahead: float = 0.0) -> "WorkerTimeline":
-        """The inverse of `as_lists`, in the time of this process; `ahead` has the seconds by which the clock of the
-        other's machine is ahead."""
-        fragment, worker, iterations, spans, crossings, since_epoch = found
+    def from_lists(rows: list[Any], ahead: float = 0.0) -> "WorkerTimeline":
+        """The inverse of `as_lists`, in the time of this process; the clock of the other machine is `ahead` seconds
+        ahead."""
+        fragment, worker, iterations, spans, crossings, since_epoch = rows
         shift = SINCE_EPOCH - since_epoch - round(ahead * 1e9)
 
-        def moved(row: list[Any]) -> list[Any]:
+        def shifted(row: list[Any]) -> list[Any]:
             return [row[0] + shift, row[1] + shift, *row[2:]]
 
         return WorkerTimeline(
             fragment,
             worker,
-            tuple(Iteration(*moved(row)) for row in iterations),
-            tuple(Span(*moved(row)) for row in spans),
-            tuple(Crossing(*moved([*row[:7], tuple(Part(*part) for part in row[7]), row[8]])) for row in crossings),
+            tuple(Iteration(*shifted(row)) for row in iterations),
+            tuple(Span(*shifted(row)) for row in spans),
+            tuple(Crossing(*shifted([*row[:7], tuple(Part(*part) for part in row[7]), row[8]])) for row in crossings),
         )
 
 
-class Noted(Protocol):
-    """What a worker can note: a step, or an end of a channel."""
+class TimelineSource(Protocol):
+    """Makes timeline entries from notes: a step, or an end of a channel."""
 
     @property
-    def noted(self) -> Callable[..., Span | Crossing | None]:
-        """A note in plain words, of when it began, when it ended and what else was noted; None if it says nothing."""
+    def timeline_entry(self) -> Callable[..., Span | Crossing | None]:
+        """Takes begin, end and details of a note, and returns its entry; None if it has none."""
         ...
 
 
 class Stopwatch:
-    """Takes the notes of one worker while the window is open."""
+    """Records the notes of one worker while the window is open."""
 
     def __init__(self, fragment: str, worker: str, window: Window, follows: bool) -> None:
         self.fragment, self.worker = fragment, worker
         self.notes: list[Any] | None = None
-        """Where to note what happens; None while the window is closed."""
+        """The list to append notes to; None while the window is closed."""
         self._window, self._follows = window, follows
-        self._kept: list[Any] = []
+        self._notes: list[Any] = []
 
     def begins(self, iteration: int) -> bool:
-        """Say that an iteration begins; whether it is recorded."""
+        """Call it when an iteration begins; returns whether it is recorded."""
         inside = self._window.first <= iteration < self._window.last
         if self._follows and not self._window.own:
             inside = self._window.is_open
         else:
             self._window.is_open = inside
-        self.notes = self._kept if inside and len(self._kept) < MOST_NOTES else None
+        self.notes = self._notes if inside and len(self._notes) < MOST_NOTES else None
         return self.notes is not None
 
     def ends(self, iteration: int, began: float, lag: int | None) -> None:
-        """Say that the iteration has ended."""
+        """Call it when the iteration has ended."""
         if self.notes is not None:
-            # One that runs freely counts its own iterations, which say nothing of the versions of others.
+            # A free-running worker counts its own iterations, which are unrelated to the parameter versions.
             self.notes.append((Iteration, began, time.monotonic(), iteration, 1, None if self._follows else lag))
 
-    def burst(self, step: Noted, iteration: int, count: int, began: float) -> None:
-        """Say that the results of several iterations at once have come."""
+    def burst(self, step: TimelineSource, iteration: int, count: int, began: float) -> None:
+        """Call it when the results of a burst have arrived."""
         if self.begins(iteration):
             now = time.monotonic()
-            self._kept.append((step, began, now, count))
-            self._kept.append((Iteration, began, now, iteration, count, None))
+            self._notes.append((step, began, now, count))
+            self._notes.append((Iteration, began, now, iteration, count, None))
 
     def timeline(self) -> WorkerTimeline:
-        """Everything up to the end of the last whole iteration."""
+        """The timeline up to the end of the last complete iteration."""
         iterations, spans, crossings = [], [], []
-        for what, began, ended, *details in self._kept:
+        for source, began, ended, *details in self._notes:
             begin, end = (round(t * 1e9) + SINCE_EPOCH for t in (began, ended))
-            if what is Iteration:
+            if source is Iteration:
                 iterations.append(Iteration(begin, end, *details))
-            elif isinstance(entry := what.noted(begin, end, *details), Span):
+            elif isinstance(entry := source.timeline_entry(begin, end, *details), Span):
                 spans.append(entry)
             elif entry is not None:
                 crossings.append(entry)

@@ -1,4 +1,4 @@
-"""What algorithms share: distributions of actions, returns, minibatches, keys and normalisation."""
+"""RL building blocks: action distributions, returns, minibatches, random keys and normalisation."""
 
 from fragmenta.rl.distributions import Categorical, MultiCategorical, Normal
 from fragmenta.rl.keys import fold_each, keys_by_index, split_each

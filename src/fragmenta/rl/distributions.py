@@ -1,4 +1,4 @@
-"""Distributions of actions: categorical, several categorical ones, and normal."""
+"""Action distributions: categorical, multi-categorical, and normal."""
 
 from typing import NamedTuple
 
@@ -9,22 +9,22 @@ from fragmenta.rl.keys import fold_each
 
 
 class Categorical(NamedTuple):
-    """A distribution over integers, by unnormalised log-probabilities in the last axis."""
+    """A distribution over integers, with unnormalised log-probabilities in the last axis."""
 
     logits: jax.Array
 
     def mode(self) -> jax.Array:
-        """The likeliest integer."""
+        """The most likely integer."""
         return jnp.argmax(self.logits, axis=-1).astype(jnp.int32)
 
     def sample(self, keys: jax.Array) -> jax.Array:
-        """One draw per leading index, each with its own key."""
+        """One sample per leading index, each with its own key."""
         return jax.vmap(jax.random.categorical)(keys, self.logits)
 
     def log_prob(self, action: jax.Array) -> jax.Array:
         """The log-probability of each action."""
-        chosen = jax.nn.one_hot(action, self.logits.shape[-1], dtype=self.logits.dtype)
-        return jnp.sum(jax.nn.log_softmax(self.logits) * chosen, axis=-1)
+        one_hot = jax.nn.one_hot(action, self.logits.shape[-1], dtype=self.logits.dtype)
+        return jnp.sum(jax.nn.log_softmax(self.logits) * one_hot, axis=-1)
 
     def entropy(self) -> jax.Array:
         """The entropy in nats."""
@@ -33,16 +33,16 @@ class Categorical(NamedTuple):
 
 
 class MultiCategorical(NamedTuple):
-    """Several integers at once, each from a distribution of its own; an action has them in its last axis."""
+    """Several integers, each from its own distribution; they are the last axis of an action."""
 
     parts: tuple[Categorical, ...]
 
     def mode(self) -> jax.Array:
-        """The likeliest integers."""
+        """The most likely integers."""
         return jnp.stack([part.mode() for part in self.parts], axis=-1)
 
     def sample(self, keys: jax.Array) -> jax.Array:
-        """One draw of all integers per leading index, each with its own key."""
+        """One sample of all integers per leading index, each with its own key."""
         return jnp.stack([part.sample(fold_each(keys, i)) for i, part in enumerate(self.parts)], axis=-1)
 
     def log_prob(self, action: jax.Array) -> jax.Array:
@@ -55,17 +55,17 @@ class MultiCategorical(NamedTuple):
 
 
 class Normal(NamedTuple):
-    """Independent normal distributions over the last axes, as many as the deviation has."""
+    """Independent normal distributions over the last axes, as many axes as `log_std` has."""
 
     mean: jax.Array
     log_std: jax.Array
 
     def mode(self) -> jax.Array:
-        """The likeliest numbers, which are the means."""
+        """The most likely values, which are the means."""
         return self.mean
 
     def sample(self, keys: jax.Array) -> jax.Array:
-        """One draw per leading index, each with its own key."""
+        """One sample per leading index, each with its own key."""
         noise = jax.vmap(lambda key: jax.random.normal(key, self.mean.shape[1:]))(keys)
         return self.mean + jnp.exp(self.log_std) * noise
 

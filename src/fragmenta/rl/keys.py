@@ -1,4 +1,4 @@
-"""A random key for every environment."""
+"""One random key per environment."""
 
 import jax
 import jax.numpy as jnp
@@ -16,5 +16,5 @@ def fold_each(keys: jax.Array, data: jax.Array | int) -> jax.Array:
 
 
 def keys_by_index(key: jax.Array, count: int) -> jax.Array:
-    """A key per environment, from its global index alone, so that no split of the environments changes it."""
+    """One key per environment, derived from its global index only, so that it does not depend on the replicas."""
     return jax.vmap(lambda index: jax.random.fold_in(key, index))(jnp.arange(count))

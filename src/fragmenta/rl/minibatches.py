@@ -1,4 +1,4 @@
-"""Minibatches that take some steps of every environment, each by its own permutation."""
+"""Minibatches with some steps of every environment, each with its own permutation."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 
 def permutation(key: jax.Array, length: int) -> jax.Array:
-    """A random order of 0 to length - 1.
+    """A random permutation of 0 to length - 1.
 
     Sorts one array of random numbers that carry their index in the low bits, which on a CPU takes a quarter of the
     time of sorting pairs as `jax.random.permutation` does.
@@ -19,21 +19,21 @@ def permutation(key: jax.Array, length: int) -> jax.Array:
 
 
 def steps_of_minibatches(keys: jax.Array, horizon: int, minibatches: int) -> jax.Array:
-    """Permute each environment's steps by its own key: for each minibatch, a slice of every environment's."""
+    """Permute each environment's steps with its own key; every minibatch gets a slice of every environment's steps."""
     order = jax.vmap(lambda key: permutation(key, horizon), out_axes=1)(keys)
     return order.reshape(minibatches, -1, keys.shape[0])
 
 
 def steps_of_chunks(keys: jax.Array, horizon: int, minibatches: int) -> jax.Array:
-    """Cut each environment's steps into chunks, permuted by its own key: for each minibatch one of every environment's,
-    its steps in order."""
+    """Cut each environment's steps into chunks, permuted with its own key; every minibatch gets one chunk per
+    environment, with its steps in order."""
     length = horizon // minibatches
     order = jax.vmap(lambda key: permutation(key, minibatches), out_axes=1)(keys)
     return order[:, None] * length + jnp.arange(length)[:, None]
 
 
 def take_steps(trajectory: Any, steps: jax.Array) -> Any:
-    """Of every environment the steps that its column of `steps` names; time and environments are in front."""
+    """The steps in each environment's column of `steps`; time and environments are the leading axes."""
 
     def take(x: jax.Array) -> jax.Array:
         index = steps.reshape(*steps.shape, *[1] * (x.ndim - 2))

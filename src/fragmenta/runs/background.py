@@ -1,4 +1,4 @@
-"""What goes on besides training must not slow it."""
+"""Background work must not slow down training."""
 
 import os
 import sys
@@ -7,6 +7,6 @@ NICENESS = 10
 
 
 def lower_priority() -> None:
-    """Let the calling thread, and threads that it starts, compute only where training leaves a core idle."""
-    if sys.platform == "linux":  # elsewhere this would concern the whole process
+    """Let the calling thread, and threads that it starts, run only on cores that training leaves idle."""
+    if sys.platform == "linux":  # elsewhere this would affect the whole process
         os.setpriority(os.PRIO_PROCESS, 0, NICENESS)

@@ -7,19 +7,19 @@ from typing import Any
 import numpy as np
 
 WINDOW = 100
-"""The mean return is over at least so many of the latest episodes, once there are as many."""
+"""The mean return covers at least this many of the latest episodes, once there are as many."""
 
 
 class RecentEpisodes:
-    """Adds up `episodes`, `returns` and `lengths`, the sums over the episodes that an iteration finished."""
+    """Mean return over the latest episodes, from each iteration's number of finished episodes and sum of returns."""
 
     def __init__(self) -> None:
         self._recent: collections.deque[tuple[int, float]] = collections.deque()
         self._episodes, self._returns = 0, 0.0
 
     def add(self, episodes: int, returns: float) -> None:
-        """Count an iteration's episodes, and forget those that are no longer among the latest."""
-        if not episodes:  # where episodes are long or without an end, nothing must grow with iterations
+        """Count an iteration's episodes, and drop those that are no longer among the latest."""
+        if not episodes:  # with long or endless episodes, memory must not grow with iterations
             return
         self._recent.append((episodes, returns))
         self._episodes += episodes
@@ -36,7 +36,7 @@ class RecentEpisodes:
 
 
 class Tally:
-    """Turns metrics into records, and keeps count of the latest episodes."""
+    """Turns metrics into records, and tracks the latest episodes."""
 
     def __init__(self) -> None:
         self._recent = RecentEpisodes()
@@ -48,7 +48,7 @@ class Tally:
         return as_record(metrics)
 
     def recall(self, record: dict[str, Any]) -> None:
-        """Count an iteration of before by its record."""
+        """Count an earlier iteration from its record."""
         if record.get("episodes"):
             self._recent.add(record["episodes"], record["return_mean"] * record["episodes"])
 
@@ -59,13 +59,13 @@ class Tally:
 
 
 def best_return(records: Sequence[dict[str, Any]]) -> float:
-    """The highest mean return over a run's latest episodes, from the first moment that there are enough of them."""
-    recent, seen, best = RecentEpisodes(), 0, -float("inf")
+    """The highest mean return over the latest episodes of a run, once there are enough of them."""
+    recent, episodes, best = RecentEpisodes(), 0, -float("inf")
     for record in records:
         if record["episodes"]:
             recent.add(record["episodes"], record["return_mean"] * record["episodes"])
-            seen += record["episodes"]
-        if seen >= WINDOW and recent.return_mean is not None:
+            episodes += record["episodes"]
+        if episodes >= WINDOW and recent.return_mean is not None:
             best = max(best, recent.return_mean)
     return best
 
@@ -78,6 +78,6 @@ def as_record(metrics: dict[str, Any]) -> dict[str, Any]:
     episodes = record.get("episodes", 0)
     for total, mean in (("returns", "return_mean"), ("lengths", "length_mean")):
         if total in record:
-            added = record.pop(total)
-            record[mean] = added / episodes if episodes else None
+            summed = record.pop(total)
+            record[mean] = summed / episodes if episodes else None
     return record

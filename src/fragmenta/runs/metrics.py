@@ -1,4 +1,4 @@
-"""The metrics of a run, written in the background: JSON lines always, and whatever else is asked for."""
+"""The metrics of a run, written in the background: JSON lines always, other sinks on request."""
 
 import json
 import math
@@ -12,16 +12,16 @@ from typing import Any
 
 from fragmenta.errors import StorageError
 from fragmenta.runs.background import lower_priority
-from fragmenta.runs.sinks import SINKS, Sink, point
+from fragmenta.runs.sinks import open_sink, Sink, point
 
 CAPACITY = 4096
-"""Records that may wait to be written; if there are more, training waits rather than lose one."""
+"""Records that may be queued; beyond that, training blocks rather than lose one."""
 EVERY = 0.1
-"""Seconds between two writes. Of a run that is killed, the records of the last so many seconds are lost."""
+"""Seconds between two writes. A run that is killed loses the records of at most this long."""
 
 
 class JsonLines:
-    """A file that has whole lines only, one per record, each handed to the system as soon as it is written."""
+    """A file of complete lines, one per record, unbuffered."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -41,20 +41,20 @@ class JsonLines:
 
     def _append(self, lines: bytes) -> None:
         try:
-            while lines:  # a disk that is filling up takes a part, and refuses the rest the next time
+            while lines:  # a disk that fills up accepts a part, and fails on the next write
                 lines = lines[os.write(self._file, lines) :]
         except OSError as error:
             raise self._failure(error) from None
 
     def _failure(self, error: OSError) -> StorageError:
-        return StorageError(f"cannot write '{self._path}': {error.strerror}: the run has ended; free some space first")
+        return StorageError(f"cannot write '{self._path}': {error.strerror}: the run has ended; free some disk space")
 
 
 class MetricsLog:
-    """Writes records to `metrics.jsonl` of a directory and to the sinks, in a thread of its own.
+    """Writes records to `metrics.jsonl` in a directory and to the sinks, in a background thread.
 
-    A sink that fails is given up with one warning. If the JSON lines fail, the next `add` or the end raises
-    StorageError. Use it as a context manager: leaving it writes what is left.
+    A sink that fails is dropped with one warning. If writing `metrics.jsonl` fails, the next `add` or `close` raises
+    StorageError. Use it as a context manager: leaving it writes the remaining records.
     """
 
     def __init__(self, directory: Path, sinks: Sequence[str] = (), config: dict[str, Any] | None = None) -> None:
@@ -69,10 +69,10 @@ class MetricsLog:
             target=self._write_all, args=(directory, sinks, config or {}), name="fragmenta-metrics", daemon=True
         )
         self._thread.start()
-        self._opened.wait()  # whatever a sink asks or says at its start comes before anything else is shown
+        self._opened.wait()  # sinks may prompt or print at startup; let that come before any other output
 
     def add(self, record: dict[str, Any]) -> None:
-        """Take a record, which nobody may change afterwards; waits only if very many are waiting already."""
+        """Queue a record, which must not change afterwards; blocks only if the queue is full."""
         with self._changed:
             self._changed.wait_for(lambda: len(self._waiting) < CAPACITY or self._failure)
             if self._failure:
@@ -83,14 +83,14 @@ class MetricsLog:
                 self._changed.notify_all()
 
     def flush(self) -> None:
-        """Wait until all records so far are in the file."""
+        """Wait until all records so far are written to the file."""
         with self._changed:
             self._flushing = added = self._added
             self._changed.notify_all()
             self._changed.wait_for(lambda: self._written >= added or self._failure or self._closing)
 
     def close(self) -> None:
-        """Write what is left, and end the thread; StorageError if not all of it could be written."""
+        """Write the remaining records and end the thread; StorageError if some could not be written."""
         self._end()
         if self._failure:
             raise self._failure
@@ -117,9 +117,9 @@ class MetricsLog:
         sinks: dict[str, Sink] = {}
         for name in names:
             try:
-                sinks[name] = SINKS[name][1](directory, config)
+                sinks[name] = open_sink(name, directory, config)
             except Exception as error:
-                _give_up(name, error)
+                _drop_sink(name, error)
         self._opened.set()
         try:
             while (records := self._take()) is not None:
@@ -139,20 +139,20 @@ class MetricsLog:
                 try:
                     sink.close()
                 except Exception as error:
-                    _give_up(name, error)
+                    _drop_sink(name, error)
 
     def _is_urgent(self) -> bool:
         return self._closing or len(self._waiting) >= CAPACITY or self._flushing > self._written
 
     def _take(self) -> list[dict[str, Any]] | None:
-        """All that came within a while; None after the last."""
+        """The records queued since the last call, after waiting a moment; None after the last one."""
         with self._changed:
             self._changed.wait_for(self._is_urgent, EVERY)
             if self._closing and not self._waiting:
                 return None
-            taken, self._waiting = self._waiting, []
+            records, self._waiting = self._waiting, []
             self._changed.notify_all()
-            return taken
+            return records
 
 
 def _write_point(sinks: dict[str, Sink], records: list[dict[str, Any]]) -> None:
@@ -162,18 +162,18 @@ def _write_point(sinks: dict[str, Sink], records: list[dict[str, Any]]) -> None:
             sinks[name].write(scalars, steps)
         except Exception as error:
             del sinks[name]
-            _give_up(name, error)
+            _drop_sink(name, error)
 
 
-def _give_up(name: str, error: Exception) -> None:
-    words = " ".join(str(error).split()) or type(error).__name__
-    print(f"fragmenta: metrics no longer go to {name}, which failed: {words}", file=sys.stderr, flush=True)
+def _drop_sink(name: str, error: Exception) -> None:
+    reason = " ".join(str(error).split()) or type(error).__name__
+    print(f"fragmenta: metrics no longer go to {name}, which failed: {reason}", file=sys.stderr, flush=True)
 
 
 def _line(record: dict[str, Any]) -> str:
     try:
         return json.dumps(record, allow_nan=False) + "\n"
-    except ValueError:  # JSON has no word for what is not a number
+    except ValueError:  # JSON has no NaN or infinity
         return json.dumps(_finite(record)) + "\n"
 
 
@@ -186,9 +186,9 @@ def _finite(value: Any) -> Any:
 
 
 def _cut_torn_line(file: int) -> None:
-    """Remove what an earlier run may have left after the last whole line."""
-    size = kept = os.fstat(file).st_size
-    while kept and os.pread(file, 1, kept - 1) != b"\n":
-        kept -= 1
-    if kept < size:
-        os.ftruncate(file, kept)
+    """Remove a partial last line that an earlier run may have left."""
+    size = end = os.fstat(file).st_size
+    while end and os.pread(file, 1, end - 1) != b"\n":
+        end -= 1
+    if end < size:
+        os.ftruncate(file, end)

@@ -1,4 +1,4 @@
-"""Open a run again from its directory: the algorithm, the environment and the parameters."""
+"""Open a run from its directory: the algorithm, the environment and the parameters."""
 
 import contextlib
 import dataclasses
@@ -11,17 +11,18 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from fragmenta.algorithms import Algorithm
-from fragmenta.envs import ADAPTERS, ENVIRONMENTS, Environment, EnvOptions, HostEnvironment, Stack, make
+from fragmenta.algorithms.named import algorithm_class, algorithm_name
+from fragmenta.engines import engine_named
+from fragmenta.engines.hardware import local_cluster, use_cpu_devices
+from fragmenta.envs import ADAPTERS, ENVIRONMENTS, Environment, EnvOptions, Stack, make
 from fragmenta.errors import ConfigError
 from fragmenta.policies import Cluster
 from fragmenta.runs.checkpoints import CHECKPOINTS, CheckpointFolder
-from fragmenta.engines.hardware import local_cluster, use_cpu_devices
-from fragmenta.algorithms.named import algorithm_class, algorithm_name
 from fragmenta.runs.run_directory import read_config
 from fragmenta.runs.state import from_arrays
 
 SCHEMA = 1
-"""The version of what `config.json` says; raised whenever an older reader would take it wrongly."""
+"""The version of `config.json`; raised whenever an older reader would misread it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,46 +36,46 @@ class Run:
     env: Environment
 
     def params(self) -> Any:
-        """The trained parameters, as `algorithm.params` gives them."""
+        """The trained parameters, as `algorithm.params` returns them."""
         path = self.path / "params.safetensors"
         if not path.exists():
-            return self._params_so_far()
+            return self._checkpoint_params()
         try:
-            found = load_file(path)
+            arrays = load_file(path)
         except (OSError, SafetensorError) as error:
             raise ConfigError(
-                f"cannot read '{path}': {_one_line(error)}; take it from a backup or train again"
+                f"cannot read '{path}': {_one_line(error)}; restore it from a backup or train again"
             ) from None
         expected = jax.eval_shape(
             lambda key: self.algorithm.params(self.algorithm.init(self.env, key)), jax.random.key(0)
         )
-        return from_arrays(expected, found, f"'{path}'")
+        return from_arrays(expected, arrays, f"'{path}'")
 
     def steps(self) -> int:
-        """Environment steps behind the parameters."""
+        """Environment steps that the parameters were trained for."""
         summary = self.path / "summary.json"
         if (self.path / "params.safetensors").exists() and summary.exists():
             return json.loads(summary.read_text())["total_steps"]
         return CheckpointFolder(self.path / CHECKPOINTS).newest().steps
 
-    def _params_so_far(self) -> Any:
-        """Those of the latest checkpoint of a run that has not finished."""
-        found = CheckpointFolder(self.path / CHECKPOINTS).newest()
+    def _checkpoint_params(self) -> Any:
+        """The parameters in the latest checkpoint of an unfinished run."""
+        checkpoint = CheckpointFolder(self.path / CHECKPOINTS).newest()
         state = jax.eval_shape(lambda key: self.algorithm.init(self.env, key), jax.random.key(0))
-        return self.algorithm.params(from_arrays(state, found.arrays, f"the checkpoint of '{self.path}'"))
+        return self.algorithm.params(from_arrays(state, checkpoint.arrays, f"the checkpoint of '{self.path}'"))
 
 
 def open_run(path: str | Path, algorithm: Algorithm | None = None, env: str | Environment | None = None) -> Run:
-    """The run in that directory. Give the algorithm or the environment where the run cannot know how to make it."""
+    """Open the run in a directory. Pass the algorithm or the environment if config.json cannot describe it."""
     path = Path(path)
     config = _read(path)
     processors = sum(device.startswith("cpu:") for device in config["devices"])
-    if processors > 1:  # before anything makes an array, which fixes the number of devices
+    if processors > 1:  # before the first array, which fixes the number of devices
         with contextlib.suppress(ConfigError):
             use_cpu_devices(processors)
     algorithm = algorithm or _rebuild_algorithm(config)
     if env is None and config["env_options"] is None:
-        wrong = f"run '{path}' was trained on an environment '{config['env']}' that was made in Python"
+        wrong = f"run '{path}' was trained on an environment '{config['env']}' that was created in Python"
         raise ConfigError(f"{wrong}: pass it, as in fragmenta.open_run(path, env=...)")
     environment = make(env) if env is not None else make(config["env"], _options(config))
     algorithm.validate(environment)
@@ -82,39 +83,41 @@ def open_run(path: str | Path, algorithm: Algorithm | None = None, env: str | En
 
 
 def cluster_of(run: Run) -> Cluster:
-    """The devices and replicas that a run used; ConfigError if they are not here."""
-    config, have = run.config, local_cluster().devices
-    apart = config["engine"] != "local"
-    missing = [device for device in config["devices"] if device not in have and not apart]
+    """The devices and replicas that a run used; ConfigError if this machine lacks them."""
+    config, available = run.config, local_cluster().devices
+    apart = engine_named(config["engine"]).apart
+    missing = [device for device in config["devices"] if device not in available and not apart]
     if missing:
-        used = f"'{run.path}' used {', '.join(missing)}, but here is only {', '.join(have)}"
-        raise ConfigError(f"{used}: go there, or resume it with a --policy and --replicas that fit here")
+        used = f"'{run.path}' used {', '.join(missing)}, but this machine has only {', '.join(available)}"
+        raise ConfigError(f"{used}: use that machine, or resume with a --policy and --replicas that fit this one")
     used = tuple(config["devices"]), config["replicas"], config["lag"], config["max_lag"]
     return Cluster(*used, apart=apart)
 
 
 def describe_algorithm(algorithm: Algorithm) -> dict[str, Any]:
-    """What `config.json` says of an algorithm: its name, its hyper-parameters, and which of them JSON cannot say."""
+    """The entries of `config.json` for an algorithm: name, hyper-parameters, and those JSON cannot represent."""
     values = {field.name: getattr(algorithm, field.name) for field in dataclasses.fields(algorithm) if field.init}
-    unsaid = [name for name, value in values.items() if not _is_plain(value)]
+    unserialisable = [name for name, value in values.items() if not _is_plain(value)]
     return {
         "algorithm": algorithm_name(algorithm),
-        "hyper_parameters": {name: value for name, value in values.items() if name not in unsaid},
-        "only_in_python": unsaid,
+        "hyper_parameters": {name: value for name, value in values.items() if name not in unserialisable},
+        "only_in_python": unserialisable,
     }
 
 
 def describe_environment(
-    asked: str | Environment, env: Environment, options: EnvOptions | None
+    requested: str | Environment, env: Environment, options: EnvOptions | None
 ) -> tuple[str, dict[str, Any] | None]:
-    """Name and options from which `make` makes the environment again; None for options if nothing does."""
-    if isinstance(env, HostEnvironment):
-        spec, pool = env.pool.spec, env.pool.options
+    """Name and options from which `make` recreates the environment; None for options if it cannot."""
+    if env.host_pool:
+        spec, pool = env.host_pool.spec, env.host_pool.options
         arguments = json.dumps(spec.arguments)
-        made_by = EnvOptions(arguments, spec.wrappers, spec.stack, pool.mode, pool.workers, pool.restarts, pool.timeout)
-        return env.title, dataclasses.asdict(made_by)
-    if isinstance(asked, str):
-        name, stack = asked, (options or EnvOptions()).stack
+        host_options = EnvOptions(
+            arguments, spec.wrappers, spec.stack, pool.mode, pool.workers, pool.restarts, pool.timeout
+        )
+        return env.title, dataclasses.asdict(host_options)
+    if isinstance(requested, str):
+        name, stack = requested, (options or EnvOptions()).stack
     else:
         inner, stack = (env.env, env.frames) if isinstance(env, Stack) else (env, 1)
         name = _name_of(inner)
@@ -122,7 +125,7 @@ def describe_environment(
 
 
 def _name_of(env: Environment) -> str | None:
-    """The name under which `make` makes an equal environment, if there is one."""
+    """The name under which `make` creates an equal environment, if there is one."""
     package = type(env).__module__.rpartition(".")[2]
     if package in ADAPTERS and make(name := f"{package}:{getattr(env, 'name', '')}") == env:
         return name
@@ -135,7 +138,7 @@ def _read(path: Path) -> dict[str, Any]:
     if schema != SCHEMA:
         written_by = f" (fragmenta {config['version']})" if isinstance(config, dict) and "version" in config else ""
         raise ConfigError(
-            f"'{file}' has schema {schema}{written_by}, and this version reads schema {SCHEMA}: "
+            f"'{file}' has schema {schema}{written_by}, but this version reads schema {SCHEMA}: "
             f"use the version that wrote it, or train again"
         )
     needed = {
@@ -148,24 +151,25 @@ def _read(path: Path) -> dict[str, Any]:
     }
     for name, kind in needed.items():
         if name not in config or not isinstance(config[name], kind):
-            raise ConfigError(f"'{file}' has no usable '{name}': it was changed by hand, take it from a backup")
+            raise ConfigError(f"'{file}' has no usable '{name}': it was edited by hand, restore it from a backup")
     return config
 
 
 def _rebuild_algorithm(config: dict[str, Any]) -> Algorithm:
     name = config["algorithm"]
-    pass_it = "pass the algorithm, as in fragmenta.open_run(path, algorithm=...)"
+    advice = "pass the algorithm, as in fragmenta.open_run(path, algorithm=...)"
     if config["only_in_python"]:
-        unsaid = ", ".join(config["only_in_python"])
-        raise ConfigError(f"hyper-parameters of '{name}' cannot be kept in a file ({unsaid}): {pass_it}")
+        names = ", ".join(config["only_in_python"])
+        raise ConfigError(f"hyper-parameters of '{name}' cannot be stored in a file ({names}): {advice}")
     try:
         kind = algorithm_class(name)
     except ConfigError as error:
-        raise ConfigError(f"{_one_line(error)}; or {pass_it}") from None
+        raise ConfigError(f"{_one_line(error)}; or {advice}") from None
     try:
         return kind(**{key: _as_tuples(value) for key, value in config["hyper_parameters"].items()})
     except TypeError as error:
-        raise ConfigError(f"'{name}' does not take the run's hyper-parameters: {_one_line(error)}; {pass_it}") from None
+        problem = f"'{name}' does not accept the run's hyper-parameters: {_one_line(error)}"
+        raise ConfigError(f"{problem}; {advice}") from None
 
 
 def _options(config: dict[str, Any]) -> EnvOptions:
@@ -176,7 +180,7 @@ def _options(config: dict[str, Any]) -> EnvOptions:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether a value is the same after a way through JSON."""
+    """Whether a value survives a round trip through JSON."""
     try:
         return _as_tuples(json.loads(json.dumps(value))) == value
     except (TypeError, ValueError):
@@ -184,7 +188,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _as_tuples(value: Any) -> Any:
-    """Lists as tuples, because hyper-parameters are hashed and JSON knows only lists."""
+    """Lists as tuples, because hyper-parameters must be hashable and JSON has only lists."""
     return tuple(_as_tuples(part) for part in value) if isinstance(value, list) else value
 
 

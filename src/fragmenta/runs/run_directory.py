@@ -1,4 +1,4 @@
-"""What a run leaves behind: one directory, readable without this program."""
+"""The directory of a run: its files are readable without Fragmenta."""
 
 import functools
 import hashlib
@@ -16,7 +16,7 @@ from fragmenta.errors import ConfigError
 
 
 class RunDirectory:
-    """Where a run keeps `config.json`, `metrics.jsonl`, `graph.mmd`, `checkpoints`, `params.safetensors`,
+    """The directory with `config.json`, `metrics.jsonl`, `graph.mmd`, `checkpoints`, `params.safetensors`,
     `summary.json`."""
 
     def __init__(self, path: Path, earlier: Sequence[dict[str, Any]] = ()) -> None:
@@ -25,18 +25,18 @@ class RunDirectory:
 
     @staticmethod
     def new(path: Path) -> "RunDirectory":
-        """A directory that is not there yet."""
+        """Create the directory; it must not exist yet."""
         try:
             path.mkdir(parents=True)
         except FileExistsError:
             raise ConfigError(f"run directory '{path}' exists: choose another, or remove it") from None
         except OSError as error:
-            raise ConfigError(f"cannot make run directory '{path}': {error.strerror}") from None
+            raise ConfigError(f"cannot create run directory '{path}': {error.strerror}") from None
         return RunDirectory(path)
 
     @staticmethod
     def reopened(path: Path, iteration: int) -> "RunDirectory":
-        """That of an earlier run, to go on after so many iterations; what came later, and its end, goes."""
+        """Reopen an earlier run's directory to continue at `iteration`: removes later records and final results."""
         records = [record for record in read_records(path / "metrics.jsonl") if record["iteration"] < iteration]
         directory = RunDirectory(path, records)
         directory.write_text("metrics.jsonl", "".join(json.dumps(record) + "\n" for record in records))
@@ -58,14 +58,14 @@ class RunDirectory:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all."""
+    """Write a file atomically."""
     temporary = path.with_name(f".{path.name}.tmp")
     temporary.write_bytes(content)
     os.replace(temporary, path)
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """What `config.json` of a run directory says; ConfigError if it is none."""
+    """The content of `config.json` in a run directory; ConfigError if this is not one."""
     if not path.is_dir():
         raise ConfigError(
             f"there is no run directory '{path}': give one that `fragmenta train` printed, as in runs/NAME"
@@ -77,17 +77,17 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def read_json(path: Path) -> Any:
-    """A document; None if there is none, ConfigError if it cannot be read."""
+    """The content of a JSON file; None if it does not exist, ConfigError if it cannot be read."""
     try:
         return json.loads(path.read_text())
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        raise ConfigError(f"cannot read '{path}': {' '.join(str(error).split())}; take it from a backup") from None
+        raise ConfigError(f"cannot read '{path}': {' '.join(str(error).split())}; restore it from a backup") from None
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:
-    """The records of a file of JSON lines; a last line that was cut off, as by a kill, does not count."""
+    """The records of a JSON lines file; a truncated last line, as after a kill, is ignored."""
     lines = path.read_text(errors="replace").splitlines()
     records = [_parsed(line) for line in lines]
     for number, record in enumerate(records[:-1], start=1):
@@ -104,9 +104,9 @@ def _parsed(line: str) -> dict[str, Any] | None:
     return record if isinstance(record, dict) and isinstance(record.get("steps"), int) else None
 
 
-class KeptRecords(Sequence[dict[str, Any]]):
-    """The records of a run from some iteration on, read from its file once they are asked for: a long run has too many
-    to hold them all while it trains."""
+class StoredRecords(Sequence[dict[str, Any]]):
+    """The records of a run from some iteration on, read from its file on first access: a long run has too many to hold
+    in memory while it trains."""
 
     def __init__(self, path: Path, first: int) -> None:
         self._path, self._first = path, first
@@ -129,7 +129,7 @@ def named_arrays(tree: Any) -> dict[str, np.ndarray]:
 
 
 def leaf_name(path: Any) -> str:
-    """The name under which a leaf at that path of a tree is kept."""
+    """The name under which the leaf at a path of a tree is stored."""
     return jax.tree_util.keystr(path, simple=True, separator=".")
 
 

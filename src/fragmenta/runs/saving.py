@@ -1,4 +1,4 @@
-"""Save checkpoints while training goes on."""
+"""Save checkpoints in the background during training."""
 
 import dataclasses
 import threading
@@ -16,17 +16,17 @@ SECONDS_BETWEEN = 60.0
 
 @dataclasses.dataclass(frozen=True)
 class SaveOptions:
-    """When a run is saved, and what is kept."""
+    """When to write checkpoints, and which to keep."""
 
     checkpoint_every: int = 0
-    """Iterations between checkpoints; 0 for one a minute. The end of a run is saved in any case."""
+    """Iterations between checkpoints; 0 for one per minute. The end of a run is always saved."""
     keep_last: int = 3
-    """How many of the latest checkpoints are kept."""
+    """How many of the latest checkpoints to keep."""
     keep_best: bool = True
-    """Keep the checkpoint with the best mean return, too."""
+    """Also keep the checkpoint with the best mean return."""
 
     def check(self) -> None:
-        """Raise ConfigError for numbers that cannot be meant."""
+        """Raise ConfigError for values out of range."""
         if self.checkpoint_every < 0:
             raise ConfigError(f"checkpoint_every is {self.checkpoint_every}: it must be 0 or more")
         if self.keep_last < 1:
@@ -34,16 +34,16 @@ class SaveOptions:
 
 
 class Saver:
-    """Writes checkpoints in a thread of its own. While it writes one, the newest that comes waits, older ones go."""
+    """Writes checkpoints in a background thread. While it writes one, only the newest of later ones is queued."""
 
     def __init__(self, path: Path, options: SaveOptions, before: Callable[[], None]) -> None:
         self._folder = CheckpointFolder(path, options.keep_last, options.keep_best)
         self._before = before
-        """Done before each is written: a checkpoint must not be ahead of the records of its iterations."""
+        """Called before each write: a checkpoint must not be ahead of the records of its iterations."""
         self.every, self._last = options.checkpoint_every, time.monotonic()
         self._changed = threading.Condition()
         self._waiting: Checkpoint | None = None
-        self._taken: Checkpoint | None = None
+        self._queued: Checkpoint | None = None
         self._closing = False
         self._failure: OSError | None = None
         self._thread = threading.Thread(target=self._work, name="fragmenta-saver", daemon=True)
@@ -56,17 +56,17 @@ class Saver:
         return time.monotonic() - self._last >= SECONDS_BETWEEN
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Have it written as soon as may be, unless it is already; raises what went wrong with an earlier one."""
+        """Queue a checkpoint unless it was queued before; raises StorageError if an earlier write failed."""
         self._last = time.monotonic()
         with self._changed:
             self._raise_failure()
-            if checkpoint is self._taken:
+            if checkpoint is self._queued:
                 return
-            self._waiting = self._taken = checkpoint
+            self._waiting = self._queued = checkpoint
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Wait until all is written; raises what went wrong."""
+        """Wait until everything is written; raises StorageError if a write failed."""
         self._end()
         self._raise_failure()
 
@@ -101,6 +101,6 @@ class Saver:
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
-            what = self._failure.strerror or self._failure
-            where = f"cannot write a checkpoint to '{self._folder.path}': {what}"
-            raise StorageError(f"{where}: the run has ended; free some space first")
+            reason = self._failure.strerror or self._failure
+            problem = f"cannot write a checkpoint to '{self._folder.path}': {reason}"
+            raise StorageError(f"{problem}: the run has ended; free some disk space")

@@ -1,22 +1,22 @@
-"""Where metrics go besides JSON lines: TensorBoard, Weights & Biases, MLflow. Each is imported only when it is used."""
+"""Sinks for metrics besides JSON lines: TensorBoard, Weights & Biases, MLflow. Each is imported only when used."""
 
 import importlib.util
 import math
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from fragmenta.errors import ConfigError, unknown
+from fragmenta.errors import ConfigError, load, unknown
 
 PROJECT = "fragmenta"
 """The project or experiment under which runs are listed."""
 
 LAST = ("iteration", "steps", "seconds", "dropped")
-"""Numbers that only grow: of several records, the last one's counts."""
+"""Cumulative numbers: of several records, the last value is taken."""
 PER_EPISODE = ("return_mean", "length_mean")
-"""Means over an iteration's episodes: each weighs as many as there were."""
+"""Means over an iteration's episodes: weighted by the number of episodes."""
 TAGS = {
     "episodes": "episode/count",
     "return_mean": "episode/return",
@@ -28,18 +28,18 @@ TAGS = {
     "memory_mb": "memory/resident_mb",
     "device_memory_mb": "memory/device_mb",
 }
-"""Names of scalars by group; what an algorithm reports of its own is a loss."""
+"""Grouped names of scalars; any other metric of an algorithm is a loss."""
 
 
 class Sink(Protocol):
-    """Takes points: scalars by name, at a number of environment steps. All calls come from one thread."""
+    """Receives points: scalars by name, at a number of environment steps. All calls come from one thread."""
 
     def write(self, scalars: dict[str, float], steps: int) -> None:
         """Add one point."""
         ...
 
     def close(self) -> None:
-        """Finish what was begun."""
+        """Finish and release resources."""
         ...
 
 
@@ -47,7 +47,7 @@ class TensorBoard:
     """An event file in `RUN/tensorboard`."""
 
     def __init__(self, directory: Path, config: dict[str, Any]) -> None:
-        # Not SummaryWriter: it writes in a thread of its own, whose failure nobody sees until a full queue blocks.
+        # Not SummaryWriter: it writes in its own thread, whose failure goes unnoticed until a full queue blocks.
         from tensorboardX.event_file_writer import EventsWriter
         from tensorboardX.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]
         from tensorboardX.proto.summary_pb2 import Summary  # pyright: ignore[reportAttributeAccessIssue]
@@ -58,7 +58,7 @@ class TensorBoard:
         self._writer = EventsWriter(str(folder / "events"))
 
     def write(self, scalars: dict[str, float], steps: int) -> None:
-        """One event with all scalars, which is many times quicker than an event for each."""
+        """One event with all scalars, which is many times faster than one event each."""
         values = [self._value(tag=name, simple_value=value) for name, value in scalars.items()]
         self._writer.write_event(self._event(wall_time=time.time(), step=steps, summary=self._summary(value=values)))
         self._writer.flush()
@@ -69,7 +69,7 @@ class TensorBoard:
 
 
 class WandB:
-    """A run of Weights & Biases; its own variables, such as WANDB_MODE=offline, say where it goes."""
+    """A Weights & Biases run; environment variables such as WANDB_MODE=offline say where it goes."""
 
     def __init__(self, directory: Path, config: dict[str, Any]) -> None:
         import wandb  # pyright: ignore[reportMissingImports]
@@ -86,7 +86,7 @@ class WandB:
 
 
 class MLflow:
-    """A run of MLflow; MLFLOW_TRACKING_URI says where it goes."""
+    """An MLflow run; MLFLOW_TRACKING_URI says where it goes."""
 
     def __init__(self, directory: Path, config: dict[str, Any]) -> None:
         import mlflow  # pyright: ignore[reportMissingImports]
@@ -98,7 +98,7 @@ class MLflow:
 
     def write(self, scalars: dict[str, float], steps: int) -> None:
         """One point of every metric."""
-        # MLflow refuses other characters in names, among them the arrow from one fragment to another.
+        # MLflow rejects other characters in names, such as the arrow between two fragments.
         named = {re.sub(r"[^\w\-. /]", "_", name.replace("->", "to")): value for name, value in scalars.items()}
         self._mlflow.log_metrics(named, step=steps)
 
@@ -112,50 +112,67 @@ SINKS: dict[str, tuple[str, type[TensorBoard] | type[WandB] | type[MLflow]]] = {
     "wandb": ("wandb", WandB),
     "mlflow": ("mlflow", MLflow),
 }
-"""By name, the package that each needs and what writes to it."""
+"""By name: the package that a sink needs, and its class."""
 
 
 def check_sinks(names: Sequence[str]) -> None:
     """Raise ConfigError if a sink is unknown or its package is missing; imports nothing."""
     for name in names:
+        if ":" in name:
+            _own_sink(name)
+            continue
         if name not in SINKS:
-            raise unknown("sink", name, [*SINKS, "none"])
+            raise unknown("sink", name, [*SINKS, "none"], ", or module:Class for your own")
         package = SINKS[name][0]
         if importlib.util.find_spec(package) is None:
             extra = "" if name == "tensorboard" else f"[{name}]"
             raise ConfigError(f"sink '{name}' needs the package {package}: install fragmenta{extra}")
 
 
+def open_sink(name: str, directory: Path, config: dict[str, Any]) -> Sink:
+    """The sink of that name, or of the class at `module:Class`, for a run in that directory."""
+    kind = _own_sink(name) if ":" in name else SINKS[name][1]
+    return kind(directory, config)
+
+
+def _own_sink(path: str) -> Callable[[Path, dict[str, Any]], Sink]:
+    kind = load("sink", path)
+    missing = [method for method in ("write", "close") if not callable(getattr(kind, method, None))]
+    if missing:
+        raise ConfigError(f"sink '{path}' has no method {missing[0]}: implement write(scalars, steps) and close()")
+    return kind
+
+
 def parse_sinks(text: str) -> tuple[str, ...]:
-    """Names from a list with commas; `none` is no sink at all."""
+    """Names from a comma-separated list; `none` means no sink."""
     names = tuple(filter(None, (name.strip() for name in text.split(","))))
     return () if names == ("none",) else names
 
 
 def point(records: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """Several iterations' records as one point of scalars by group: means, but totals of what counts up."""
+    """Combine the records of several iterations into one point: means, or last values and totals for counters."""
     scalars = {}
     for name in dict.fromkeys(name for record in records for name in record):
-        found = [record for record in records if _is_number(record.get(name))]
-        if not found or name in ("iteration", "steps", "seconds"):
+        matches = [record for record in records if _is_number(record.get(name))]
+        if not matches or name in ("iteration", "steps", "seconds"):
             continue
         if name in LAST:
-            value = found[-1][name]
+            value = matches[-1][name]
         elif name == "episodes":
-            value = sum(record[name] for record in found)
+            value = sum(record[name] for record in matches)
         else:
-            weights = [record["episodes"] if name in PER_EPISODE else 1 for record in found]
-            value = sum(weight * record[name] for weight, record in zip(weights, found, strict=True)) / sum(weights)
+            weights = [record["episodes"] if name in PER_EPISODE else 1 for record in matches]
+            value = sum(weight * record[name] for weight, record in zip(weights, matches, strict=True)) / sum(weights)
         scalars[_tag(name)] = float(value)
     return scalars
 
 
 def flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings by dotted names."""
-    found: dict[str, Any] = {}
+    """Flatten nested settings to dotted names."""
+    flattened: dict[str, Any] = {}
     for name, value in config.items():
-        found |= flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
-    return found
+        flattened |= flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+    return flattened
 
 
 def _tag(name: str) -> str:

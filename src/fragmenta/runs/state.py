@@ -1,4 +1,4 @@
-"""The state of a run as arrays by name, which do not depend on what ran where, and back."""
+"""Convert the state of a run to arrays by name, independent of placement, and back."""
 
 from typing import Any
 
@@ -11,27 +11,27 @@ from fragmenta.runs.run_directory import leaf_name
 
 
 def to_arrays(state: Any) -> dict[str, np.ndarray]:
-    """Copies of all leaves on the host; random keys as plain numbers."""
+    """Copies of all leaves on the host; random keys as key data."""
     leaves = jax.tree_util.tree_leaves_with_path(state)
     return {leaf_name(path): np.array(_plain(leaf)) for path, leaf in leaves}
 
 
 def from_arrays(expected: Any, arrays: dict[str, np.ndarray], source: str) -> Any:
-    """A state like `expected` (arrays or shapes) with the values of its names; ConfigError if they do not fit."""
+    """A state like `expected` (arrays or shapes) with the given values; ConfigError if they do not fit."""
     leaves, structure = jax.tree_util.tree_flatten_with_path(expected)
     names = [leaf_name(path) for path, _ in leaves]
-    if wrong := sorted(set(names) ^ set(arrays)):
-        what = "has no" if wrong[0] in names else "has an unknown"
-        raise ConfigError(f"{source} {what} '{wrong[0]}': it is of another algorithm or environment")
-    found = []
+    if mismatches := sorted(set(names) ^ set(arrays)):
+        problem = "has no" if mismatches[0] in names else "has an unknown"
+        raise ConfigError(f"{source} {problem} '{mismatches[0]}': it belongs to another algorithm or environment")
+    values = []
     for name, (_, leaf) in zip(names, leaves, strict=True):
         array, is_key = arrays[name], jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
         shape = jax.eval_shape(jax.random.key_data, leaf) if is_key else leaf
         if array.shape != shape.shape or array.dtype != shape.dtype:
             is_, expects = (f"{x.dtype}{list(x.shape)}" for x in (array, shape))
-            raise ConfigError(f"'{name}' in {source} is {is_}, but the run's settings take {expects}")
-        found.append(jax.random.wrap_key_data(jnp.asarray(array)) if is_key else jnp.asarray(array))
-    return jax.tree.unflatten(structure, found)
+            raise ConfigError(f"'{name}' in {source} is {is_}, but the run's settings need {expects}")
+        values.append(jax.random.wrap_key_data(jnp.asarray(array)) if is_key else jnp.asarray(array))
+    return jax.tree.unflatten(structure, values)
 
 
 def _plain(leaf: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Where the time of a run went, in its directory: `trace.pftrace` and `timings.json`."""
+"""The timeline of a run in its directory: `trace.pftrace` and `timings.json`."""
 
 import json
 from collections.abc import Sequence
@@ -14,8 +14,8 @@ from fragmenta.runs.run_directory import write_whole
 TRACE, TIMINGS = "trace.pftrace", "timings.json"
 
 
-def keep_timeline(run: Path, timelines: Sequence[WorkerTimeline]) -> Timings:
-    """Write the timeline and what it says into a run directory, in place of what was there."""
+def write_timeline(run: Path, timelines: Sequence[WorkerTimeline]) -> Timings:
+    """Write the timeline and its timings to a run directory, replacing earlier ones."""
     timings = measure(timelines)
     document = json.dumps(timings.as_json(), indent=2) + "\n"
     for name, content in ((TRACE, to_perfetto(timelines)), (TIMINGS, document.encode())):
@@ -24,10 +24,10 @@ def keep_timeline(run: Path, timelines: Sequence[WorkerTimeline]) -> Timings:
 
 
 def read_timings(run: Path) -> Timings:
-    """What a traced run measured."""
+    """Read the timings of a traced run."""
     try:
         return Timings.from_json(json.loads((run / TIMINGS).read_text()))
     except FileNotFoundError:
         raise ConfigError(f"'{run}' has no measured times: run 'fragmenta trace {run}' first") from None
     except (ValueError, KeyError, TypeError):
-        raise ConfigError(f"'{run / TIMINGS}' cannot be read: run 'fragmenta trace {run}' to write it anew") from None
+        raise ConfigError(f"'{run / TIMINGS}' cannot be read: run 'fragmenta trace {run}' to write it again") from None

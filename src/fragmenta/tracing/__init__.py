@@ -1,1 +1,1 @@
-"""From a training loop in JAX to a graph: the only room that looks into jaxprs."""
+"""From a training loop in JAX to a graph. Only this package, `coordinator.partition` and `fingerprint` read jaxprs."""

@@ -1,4 +1,4 @@
-"""A traced program as one list of equations, whatever functions it calls; parts of it as functions."""
+"""A traced program as one flat list of equations, with calls inlined, parts of which can be run."""
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -8,17 +8,17 @@ from fragmenta.tracing.jaxprs import as_function, called_jaxpr, inner_jaxprs, is
 
 
 class Constant(NamedTuple):
-    """A value that is written into the program."""
+    """A constant of the program."""
 
     value: Any
 
 
 Atom = int | Constant
-"""A value by its number, or a constant."""
+"""The number of a value, or a constant."""
 
 
 class Line(NamedTuple):
-    """One equation: `apply` makes the values of `outputs` from those of `inputs`, with these primitives in it."""
+    """One equation: `apply` computes `outputs` from `inputs`; `primitives` lists all primitives in it."""
 
     inputs: list[Atom]
     outputs: list[int]
@@ -28,37 +28,37 @@ class Line(NamedTuple):
 
 
 class Flat(NamedTuple):
-    """A traced program: its inputs and outputs, its lines in order, and shape and type of every value."""
+    """A traced program: its inputs and outputs, its lines in order, and the abstract value of every number."""
 
     inputs: list[int]
     outputs: list[Atom]
     lines: list[Line]
     types: dict[int, Any]
 
-    def needed(self, wanted: Iterable[Atom], given: set[int]) -> tuple[list[Line], set[int]]:
-        """The lines that make what is wanted from what is given, and the inputs that are wanted or read by them."""
-        open_ = {atom for atom in wanted if isinstance(atom, int)} - given
-        found = []
+    def needed(self, targets: Iterable[Atom], available: set[int]) -> tuple[list[Line], set[int]]:
+        """The lines that compute `targets` given `available`, and the program inputs that these need."""
+        missing = {atom for atom in targets if isinstance(atom, int)} - available
+        lines = []
         for line in reversed(self.lines):
-            if not open_.isdisjoint(line.outputs):
-                found.append(line)
-                open_ |= {atom for atom in line.inputs if isinstance(atom, int)} - given
-        return found[::-1], open_ & set(self.inputs)
+            if not missing.isdisjoint(line.outputs):
+                lines.append(line)
+                missing |= {atom for atom in line.inputs if isinstance(atom, int)} - available
+        return lines[::-1], missing & set(self.inputs)
 
 
-def run(lines: Iterable[Line], known: dict[int, Any], wanted: Iterable[Atom]) -> list[Any]:
-    """What is wanted, computed from what is known."""
+def run(lines: Iterable[Line], known: dict[int, Any], targets: Iterable[Atom]) -> list[Any]:
+    """Run `lines` on the values in `known`, which they extend; the values of `targets`."""
 
     def value(atom: Atom) -> Any:
         return atom.value if isinstance(atom, Constant) else known[atom]
 
     for line in lines:
         known.update(zip(line.outputs, line.apply(*map(value, line.inputs)), strict=True))
-    return [value(atom) for atom in wanted]
+    return [value(atom) for atom in targets]
 
 
 def flatten(closed: Any) -> Flat:
-    """All equations of a closed jaxpr in one list; those that only call another one are replaced by its own."""
+    """All equations of a closed jaxpr in one list; equations that only call another jaxpr are inlined."""
     numbers, lines, types = itertools.count(), [], {}
 
     def new(variable: Any) -> int:
@@ -70,8 +70,8 @@ def flatten(closed: Any) -> Flat:
         inner, constants = open_jaxpr(jaxpr)
         known |= {variable: Constant(value) for variable, value in zip(inner.constvars, constants, strict=True)}
 
-        def atom(found: Any) -> Atom:
-            return Constant(found.val) if is_literal(found) else known[found]
+        def atom(x: Any) -> Atom:
+            return Constant(x.val) if is_literal(x) else known[x]
 
         for equation in inner.eqns:
             if (called := called_jaxpr(equation)) is not None:
@@ -79,11 +79,11 @@ def flatten(closed: Any) -> Flat:
                 known.update(zip(equation.outvars, walk(called, arguments), strict=True))
                 continue
             inputs, outputs, _, apply = as_function(inner, equation)
-            made = {variable: new(variable) for variable in outputs}
-            known.update(made)
-            reads, within = [known[variable] for variable in inputs], frozenset(_primitives(equation))
-            lines.append(Line(reads, list(made.values()), apply, within, bool(equation.effects)))
-        return [atom(found) for found in inner.outvars]
+            new_numbers = {variable: new(variable) for variable in outputs}
+            known.update(new_numbers)
+            reads, primitives = [known[variable] for variable in inputs], frozenset(_primitives(equation))
+            lines.append(Line(reads, list(new_numbers.values()), apply, primitives, bool(equation.effects)))
+        return [atom(x) for x in inner.outvars]
 
     variables = open_jaxpr(closed)[0].invars
     inputs = [new(variable) for variable in variables]

@@ -1,6 +1,6 @@
-"""JAX's traced programs, behind functions that hide how they differ between its versions.
+"""Access to jaxprs, through functions that hide the differences between JAX versions.
 
-Only this module, `trace`, `flat` and `partition` look inside a jaxpr.
+Only this module, `trace`, `flat`, `coordinator.partition` and `coordinator.fingerprint` look inside a jaxpr.
 """
 
 import os
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax._src import source_info_util  # nothing public says which line of the user's an equation comes from
+from jax._src import source_info_util  # no public API gives the user's source line of an equation
 from jax.extend.core import ClosedJaxpr, Literal, Var, jaxpr_as_fun  # pyright: ignore[reportPrivateImportUsage]
 
 from fragmenta.stage import PER_ENVIRONMENT, STAGE_PREFIX, stage
@@ -24,15 +24,15 @@ Jaxpr = Any
 
 
 class ScanParts(NamedTuple):
-    """How the arguments and results of a scan are grouped."""
+    """How many of a scan's arguments are constants and carries."""
 
     constants: int
     carries: int
 
 
 class Origin(NamedTuple):
-    """Where a node comes from: its equation, the variables behind the node's inputs and outputs, and the equation as a
-    jaxpr of its own, which may have inputs that it ignores and outputs that are just inputs."""
+    """Where a node comes from: its equation, the variables of the node's inputs and outputs, and a jaxpr of that
+    equation alone, which may have unused inputs and outputs that are forwarded inputs."""
 
     equation: Any
     inputs: tuple[Any, ...]
@@ -41,7 +41,7 @@ class Origin(NamedTuple):
 
 
 def is_literal(atom: Any) -> bool:
-    """Whether an equation's input is a constant written into it."""
+    """Whether an equation's input is a literal."""
     return isinstance(atom, Literal)
 
 
@@ -51,7 +51,7 @@ def is_dropped(variable: Any) -> bool:
 
 
 def open_jaxpr(jaxpr: Any) -> tuple[Jaxpr, tuple[Any, ...]]:
-    """The jaxpr and its constants, of a closed or an open one."""
+    """The open jaxpr and its constants, given a closed or an open jaxpr."""
     return getattr(jaxpr, "jaxpr", jaxpr), tuple(getattr(jaxpr, "consts", ()) or ())
 
 
@@ -71,7 +71,7 @@ def called_jaxpr(equation: Equation) -> Any | None:
 
 
 def scan_parts(equation: Equation) -> ScanParts:
-    """The groups of a scan's arguments: jax 0.11 replaced the counts by trees of groups."""
+    """The groups of a scan's arguments. jax 0.11 replaced the counts by trees of groups."""
     if "num_carry" in equation.params:
         return ScanParts(equation.params["num_consts"], equation.params["num_carry"])
     constants, carries, _ = (len(group) for group in equation.params["ft_in"].unpack())
@@ -86,18 +86,18 @@ def stage_name(equation: Equation) -> str | None:
 
 def stages_within(equation: Equation) -> tuple[str, ...]:
     """Every stage called by the jaxprs inside an equation, at any depth, in order of first call."""
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for inner in inner_jaxprs(equation):
         for sub in open_jaxpr(inner)[0].eqns:
             name = stage_name(sub)
-            found.update(dict.fromkeys(((name,) if name else ()) + stages_within(sub)))
-    return tuple(found)
+            names.update(dict.fromkeys(((name,) if name else ()) + stages_within(sub)))
+    return tuple(names)
 
 
 def as_function(jaxpr: Jaxpr, equation: Equation) -> tuple[list[Any], list[Any], Any, Any]:
-    """One equation as a jaxpr and as a function: the input variables it depends on, its used outputs, both.
+    """The input variables that an equation depends on, its used outputs, and the equation as a jaxpr and as a function.
 
-    Arguments that a called function ignores are left out, so that nobody sends them.
+    Arguments that a called function ignores are left out, so that they are never sent.
     """
     inputs: list[Any] = list(dict.fromkeys(atom for atom in equation.invars if isinstance(atom, Var)))
     outputs = [variable for variable in equation.outvars if not is_dropped(variable)]
@@ -109,18 +109,19 @@ def as_function(jaxpr: Jaxpr, equation: Equation) -> tuple[list[Any], list[Any],
     if not ignored:
         return inputs, outputs, closed, function
 
-    def apply(*used: Any) -> list[Any]:
-        arguments = iter(used)
+    def apply(*used_arguments: Any) -> list[Any]:
+        arguments = iter(used_arguments)
         return function(*(blank(v.aval.shape, v.aval.dtype) if v in ignored else next(arguments) for v in inputs))
 
     return [v for v in inputs if v not in ignored], outputs, closed, apply
 
 
-def bind(equation: Equation, values: list[Any], **changed: Any) -> list[Any]:
-    """The results of an equation for other values, and with some of its parameters changed."""
-    found: Any = equation.primitive.get_bind_params(equation.params)
-    functions, params = found if isinstance(found, tuple) else ((), found)  # jax 0.11 has parameters only
-    results = equation.primitive.bind(*functions, *values, **{**params, **changed})
+def bind(equation: Equation, values: list[Any], **replaced_params: Any) -> list[Any]:
+    """Evaluate an equation on other values, with some of its parameters replaced."""
+    bind_params: Any = equation.primitive.get_bind_params(equation.params)
+    # jax 0.11 returns parameters only, without functions
+    functions, params = bind_params if isinstance(bind_params, tuple) else ((), bind_params)
+    results = equation.primitive.bind(*functions, *values, **{**params, **replaced_params})
     return list(results) if equation.primitive.multiple_results else [results]
 
 
@@ -137,10 +138,8 @@ def source_line(equation: Equation) -> str:
 
 
 def host_function(equation: Equation, inputs: list[Any], outputs: list[Any]) -> tuple[Any | None, bool]:
-    """What a call does as a function of numpy arrays, if all that it does is one callback; else None. And whether it
-    does the same for every environment.
-
-    It takes the values of the variables `inputs` and gives those of `outputs`.
+    """A call that consists of a single callback, as a function of NumPy arrays from `inputs` to `outputs`, else None;
+    and whether the callback treats environments independently.
     """
     called = called_jaxpr(equation)
     inner = open_jaxpr(called)[0] if called is not None else None
@@ -151,21 +150,21 @@ def host_function(equation: Equation, inputs: list[Any], outputs: list[Any]) -> 
     if not all(is_literal(atom) or atom in outside for atom in callback.invars):
         return None, False
     arguments = [atom if is_literal(atom) else outside[atom] for atom in callback.invars]
-    places = {variable: i for i, variable in enumerate(callback.outvars)}
+    result_index = {variable: i for i, variable in enumerate(callback.outvars)}
     inside = dict(zip(equation.outvars, inner.outvars, strict=True))
-    taken = [places[inside[variable]] for variable in outputs]
+    positions = [result_index[inside[variable]] for variable in outputs]
     function = callback.params["callback"]
 
     def run(*arrays: Any) -> list[Any]:
-        known = dict(zip(inputs, arrays, strict=True))
-        results = function(*(atom.val if is_literal(atom) else known[atom] for atom in arguments))
-        return [results[i] for i in taken]
+        values = dict(zip(inputs, arrays, strict=True))
+        results = function(*(atom.val if is_literal(atom) else values[atom] for atom in arguments))
+        return [results[i] for i in positions]
 
     return run, getattr(getattr(function, "callback_func", None), PER_ENVIRONMENT, False)
 
 
 def forwarded(equation: Equation) -> dict[Any, Any]:
-    """Outputs of a call that are just one of its inputs: output variable to input variable."""
+    """Outputs of a call that are inputs passed through: output variable to input variable."""
     called = called_jaxpr(equation)
     if called is None:
         return {}
@@ -180,7 +179,7 @@ def forwarded(equation: Equation) -> dict[Any, Any]:
 
 
 def blank(shape: tuple[int, ...], dtype: Any) -> jax.Array:
-    """An array whose content does not matter."""
+    """A placeholder array, whose content is never used."""
     if key_dtype(dtype):
         data = jax.eval_shape(jax.random.key_data, jax.ShapeDtypeStruct(shape, dtype))
         return jax.random.wrap_key_data(jnp.zeros(data.shape, data.dtype), impl=key_generator(dtype))
@@ -200,24 +199,24 @@ def _ignored(equation: Equation) -> set[Any]:
 
 
 def argument_names(jaxpr: Any) -> tuple[str, ...]:
-    """What the traced function calls its inputs; empty strings where JAX does not know."""
+    """The argument names of the traced function; empty strings where JAX does not know them."""
     inner = open_jaxpr(jaxpr)[0]
     names = inner.debug_info.arg_names
     return tuple(name or "" for name in names) if names else ("",) * len(inner.invars)
 
 
 def result_names(jaxpr: Any) -> tuple[str, ...]:
-    """Paths of the outputs in what the traced function returns; empty strings where JAX does not know."""
+    """The paths of the outputs in the traced function's result; empty strings where JAX does not know them."""
     inner = open_jaxpr(jaxpr)[0]
     paths = inner.debug_info.result_paths
     return tuple(path or "" for path in paths) if paths else ("",) * len(inner.outvars)
 
 
 def key_generator(dtype: Any) -> str:
-    """The name of the generator that keys of this type are for; JAX says it publicly of arrays only."""
+    """The name of the generator of keys of this dtype; JAX's public API has it for arrays only."""
     return dtype._impl.name
 
 
 def key_dtype(dtype: Any) -> bool:
-    """Whether arrays of this type hold PRNG keys."""
+    """Whether arrays of this dtype hold PRNG keys."""
     return jnp.issubdtype(dtype, jax.dtypes.prng_key)

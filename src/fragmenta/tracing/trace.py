@@ -1,4 +1,4 @@
-"""Trace a training loop into a graph. With `jaxprs`, `flat` and `partition` the only code that reads JAX's programs."""
+"""Trace a training loop into a graph."""
 
 import contextlib
 import functools
@@ -19,17 +19,17 @@ from fragmenta.tracing import jaxprs
 
 
 def trace(algorithm: Algorithm, env: Environment) -> Graph:
-    """The graph of one `iterate`. Afterwards every stage is a Call, every scan that holds one a Loop, the rest Glue."""
+    """The graph of one `iterate`: every stage is a Call, every scan that contains a stage a Loop, the rest Glue."""
     return _trace(algorithm, env, frozenset())
 
 
 def abstract_state(algorithm: Algorithm, env: Environment) -> Any:
-    """Shapes and types of the state; runs nothing."""
+    """Shapes and dtypes of the state, without running anything."""
     return jax.eval_shape(lambda: algorithm.init(env, jax.random.key(0)))
 
 
 def _trace(algorithm: Algorithm, env: Environment, opened: frozenset[str]) -> Graph:
-    """Trace, looking into the stages in `opened`."""
+    """Trace, inlining the stages in `opened`."""
     state = abstract_state(algorithm, env)
     closed, shapes = jax.make_jaxpr(lambda state: algorithm.iterate(env, state), return_shape=True)(state)
     _check_returned(algorithm, state, shapes)
@@ -41,24 +41,24 @@ def _trace(algorithm: Algorithm, env: Environment, opened: frozenset[str]) -> Gr
     metric_names = _leaf_names(shapes[1])
     for value, name in zip(block.outputs[len(state_names) :], metric_names, strict=True):
         tracer.names.setdefault(value.id, name)
-    top = dict.fromkeys(name for node in block.walk() if isinstance(node, Call) for name in node.holds)
-    nested = dict.fromkeys(name for node in block.walk() if isinstance(node, Call) for name in node.inner)
+    top_stages = dict.fromkeys(name for node in block.walk() if isinstance(node, Call) for name in node.holds)
+    nested_stages = dict.fromkeys(name for node in block.walk() if isinstance(node, Call) for name in node.inner)
     axes = {axis.name: axis for axis in algorithm.axes(env)}
 
     def resized(sizes: dict[str, int], opened: frozenset[str]) -> Graph:
-        smaller, there = algorithm, env
+        new_algorithm, new_env = algorithm, env
         for name, size in sizes.items():
             if size != axes[name].size:
-                axis = next(axis for axis in smaller.axes(there) if axis.name == name)
-                smaller, there = axis.resized(size)
-        return _trace(smaller, there, opened)
+                axis = next(axis for axis in new_algorithm.axes(new_env) if axis.name == name)
+                new_algorithm, new_env = axis.resized(size)
+        return _trace(new_algorithm, new_env, opened)
 
     return Graph(
         block=block,
         state_names=state_names,
         metric_names=metric_names,
-        stages=tuple(dict.fromkeys([*top, *nested])),
-        top_stages=tuple(top),
+        stages=tuple(dict.fromkeys([*top_stages, *nested_stages])),
+        top_stages=tuple(top_stages),
         sizes={name: axis.size for name, axis in axes.items()},
         nouns={name: axis.noun for name, axis in axes.items()},
         opened=opened,
@@ -70,21 +70,21 @@ def _trace(algorithm: Algorithm, env: Environment, opened: frozenset[str]) -> Gr
 
 
 def _check_returned(algorithm: Algorithm, state: Any, shapes: Any) -> None:
-    """The state must come back with the same structure, shapes and types."""
+    """`iterate` must return a state of the same structure, shapes and dtypes."""
     name = type(algorithm).__name__
     if not isinstance(shapes, (tuple, list)) or len(shapes) != 2:
-        raise ConfigError(f"{name}.iterate must return two things, the next state and a dictionary of metrics")
+        raise ConfigError(f"{name}.iterate must return a pair: the next state and a dictionary of metrics")
     before, after = (dict(jax.tree_util.tree_leaves_with_path(tree)) for tree in (state, shapes[0]))
     for path in [*before, *(path for path in after if path not in before)]:
-        one, two = (_text(leaves.get(path)) for leaves in (before, after))
-        if one != two:
+        old, new = (_text(leaves.get(path)) for leaves in (before, after))
+        if old != new:
             leaf = _leaf_name(path) or "state"
-            wrong = f"{name}.iterate takes '{leaf}' as {one} and returns it as {two}"
-            raise ConfigError(f"{wrong}: the next state must have the shapes and types of the first")
+            mismatch = f"{name}.iterate takes '{leaf}' as {old} and returns it as {new}"
+            raise ConfigError(f"{mismatch}: the state must keep its shapes and dtypes")
     if jax.tree.structure(state) != jax.tree.structure(shapes[0]):
         raise ConfigError(
             f"{name}.iterate takes a state of structure {jax.tree.structure(state)} and returns "
-            f"{jax.tree.structure(shapes[0])}: return the same kinds of containers"
+            f"{jax.tree.structure(shapes[0])}: return the same structure"
         )
 
 
@@ -93,20 +93,21 @@ def _text(leaf: Any) -> str:
 
 
 def _splits(axis: Axis, state: Any) -> tuple[Split | None, ...]:
-    """Where the leaves of a state have an axis: compared with the same state at other lengths of it.
+    """The dimension of each state leaf that lies along an axis, found by comparing with the state at other sizes of it.
 
-    Any answer would be right, since replicas may hold a value as they like; this one makes the least cross.
+    Any answer is correct, because replicas may hold a value in any layout; this one minimises communication.
     """
     shapes = [tuple(leaf.shape) for leaf in jax.tree.leaves(state)]
-    found: list[Split | None] = [None] * len(shapes)
+    splits: list[Split | None] = [None] * len(shapes)
     for size in (2 * axis.size, 1):
-        with contextlib.suppress(Exception):  # an algorithm may refuse a size, and an environment have no more agents
+        # An algorithm may reject a size, and an environment may not have more agents.
+        with contextlib.suppress(Exception):
             others = [tuple(leaf.shape) for leaf in jax.tree.leaves(abstract_state(*axis.resized(size)))]
-            grown = [_growing(a, b, axis.size, size) for a, b in zip(shapes, others, strict=True)]
-            found = [a or b for a, b in zip(found, grown, strict=True)]
-    if not any(found):
+            candidates = [_growing(a, b, axis.size, size) for a, b in zip(shapes, others, strict=True)]
+            splits = [a or b for a, b in zip(splits, candidates, strict=True)]
+    if not any(splits):
         return tuple(Split(shape.index(axis.size)) if axis.size in shape else None for shape in shapes)
-    return tuple(found)
+    return tuple(splits)
 
 
 def _growing(shape: tuple[int, ...], other: tuple[int, ...], size: int, other_size: int) -> Split | None:
@@ -127,7 +128,7 @@ class _Tracer:
         self._ids = itertools.count()
 
     def block(self, closed: Any) -> Block:
-        """A jaxpr as a block of its own."""
+        """A jaxpr as a block."""
         jaxpr, _ = jaxprs.open_jaxpr(closed)
         scope = {variable: self._value(variable.aval) for variable in jaxpr.invars}
         inputs = tuple(scope[variable] for variable in jaxpr.invars)
@@ -136,7 +137,7 @@ class _Tracer:
         return Block(inputs, tuple(nodes), outputs)
 
     def _inline(self, closed: Any, scope: dict[Any, Value], nodes: list[Node]) -> tuple[Value, ...]:
-        """Append the nodes of a jaxpr whose inputs are in scope; its outputs."""
+        """Append the nodes of a jaxpr whose inputs are in scope, and return its outputs."""
         jaxpr, constants = jaxprs.open_jaxpr(closed)
         for variable, constant in zip(jaxpr.constvars, constants, strict=True):
             scope[variable] = self._constant(variable.aval, constant, nodes)
@@ -158,7 +159,7 @@ class _Tracer:
             results = self._inline(called, dict(zip(inner.invars, arguments, strict=True)), nodes)
             scope.update(zip(equation.outvars, results, strict=True))
         else:
-            # A cond or a while: its stages stay together, because how often each runs is known only at run time.
+            # A cond or a while cannot be split: how often each of its stages runs is known only at run time.
             label = f"{equation.primitive.name}({', '.join(within)})"
             self._call(jaxpr, equation, scope, nodes, label, within, ())
 
@@ -179,8 +180,10 @@ class _Tracer:
     ) -> None:
         inputs, outputs, apply, origin = self._bound(jaxpr, equation, scope)
         effects = bool(equation.effects)
-        host, alike = jaxprs.host_function(equation, list(origin.inputs), list(origin.outputs))
-        nodes.append(Call(next(self._ids), stage, inputs, outputs, apply, inner, holds, effects, host, alike, origin))
+        host, per_environment = jaxprs.host_function(equation, list(origin.inputs), list(origin.outputs))
+        nodes.append(
+            Call(next(self._ids), stage, inputs, outputs, apply, inner, holds, effects, host, per_environment, origin)
+        )
         called = jaxprs.called_jaxpr(equation)
         if called is None:
             return
@@ -188,7 +191,7 @@ class _Tracer:
         for variable, path in results:
             if not jaxprs.is_dropped(variable) and _last_name(path) not in ("", "result"):
                 self.names.setdefault(scope[variable].id, _last_name(path))
-        # What a stage calls its argument beats what its producer calls the result, which is often a bare position.
+        # Argument names are the fallback for results that the producer leaves unnamed, often as a bare position.
         for atom, argument in zip(equation.invars, jaxprs.argument_names(called), strict=True):
             if not jaxprs.is_literal(atom) and argument:
                 self.names.setdefault(scope[atom].id, _last_name(argument))
@@ -226,12 +229,12 @@ class _Tracer:
         forwarded = jaxprs.forwarded(equation)
         for variable in outputs:
             scope[variable] = scope[forwarded[variable]] if variable in forwarded else self._value(variable.aval)
-        own = [i for i, variable in enumerate(outputs) if variable not in forwarded]
-        origin = jaxprs.Origin(equation, tuple(inputs), tuple(outputs[i] for i in own), closed)
+        computed = [i for i, variable in enumerate(outputs) if variable not in forwarded]
+        origin = jaxprs.Origin(equation, tuple(inputs), tuple(outputs[i] for i in computed), closed)
 
         def apply_own(*arguments: Any) -> list[Any]:
             results = apply(*arguments)
-            return [results[i] for i in own]
+            return [results[i] for i in computed]
 
         return tuple(scope[v] for v in inputs), tuple(scope[v] for v in origin.outputs), apply_own, origin
 

@@ -1,1 +1,1 @@
-"""Runs: what is trained, shown and kept."""
+"""Training: planning a run, the training loop, and stopping early."""

@@ -1,4 +1,4 @@
-"""Which stage made a number that is none: run an iteration stage by stage, and look at what each one makes."""
+"""Find the stage that first produced NaN or Inf: run an iteration stage by stage and check every output."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,46 +14,46 @@ from fragmenta.graph.ir import Block
 
 
 def is_finite(tree: Any) -> bool:
-    """Whether every number in it is one."""
+    """Whether all floating-point leaves are finite."""
     return all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.inexact))
 
 
 def first_bad_stage(algorithm: Algorithm, env: Environment, graph: Graph, state: Any, iterations: int) -> str | None:
-    """The stage that turns numbers into NaN or infinity in one of the iterations from this state; None if none does."""
+    """The stage that turns finite inputs into NaN or Inf within `iterations` from this state; None if none does."""
     iterate = jax.jit(lambda state: algorithm.iterate(env, state))
     for _ in range(iterations):
         following, metrics = iterate(state)
         if not is_finite((following, metrics)):
             try:
                 _run(graph.block, jax.tree.leaves(state), {})
-            except _Found as found:
-                return found.args[0]
+            except _BadStage as bad_stage:
+                return bad_stage.args[0]
         state = following
     return None
 
 
-class _Found(Exception):
+class _BadStage(Exception):
     pass
 
 
-def _run(block: Block, arguments: Sequence[Any], known: dict[int, Any]) -> list[Any]:
-    known |= {value.id: array for value, array in zip(block.inputs, arguments, strict=True)}
+def _run(block: Block, arguments: Sequence[Any], values: dict[int, Any]) -> list[Any]:
+    values |= {value.id: array for value, array in zip(block.inputs, arguments, strict=True)}
     for node in block.nodes:
-        inputs = [known[value.id] for value in node.inputs]
-        outputs = _loop(node, inputs, known) if isinstance(node, Loop) else node.apply(*inputs)
-        known |= {value.id: array for value, array in zip(node.outputs, outputs, strict=True)}
+        inputs = [values[value.id] for value in node.inputs]
+        outputs = _loop(node, inputs, values) if isinstance(node, Loop) else node.apply(*inputs)
+        values |= {value.id: array for value, array in zip(node.outputs, outputs, strict=True)}
         if isinstance(node, Call) and not is_finite(outputs) and is_finite(inputs):
-            raise _Found(node.stage)
-    return [known[value.id] for value in block.outputs]
+            raise _BadStage(node.stage)
+    return [values[value.id] for value in block.outputs]
 
 
-def _loop(loop: Loop, inputs: list[Any], known: dict[int, Any]) -> list[Any]:
+def _loop(loop: Loop, inputs: list[Any], values: dict[int, Any]) -> list[Any]:
     first, last = len(loop.constants), len(loop.constants) + len(loop.carries)
     constants, carries, sequences = inputs[:first], inputs[first:last], inputs[last:]
     rows: list[list[Any]] = []
     order = range(loop.length)
     for i in reversed(order) if loop.reverse else order:
-        results = _run(loop.body, [*constants, *carries, *(sequence[i] for sequence in sequences)], known)
+        results = _run(loop.body, [*constants, *carries, *(sequence[i] for sequence in sequences)], values)
         carries = results[: len(carries)]
         rows.append(results[len(carries) :])
     if loop.reverse:

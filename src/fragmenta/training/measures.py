@@ -1,4 +1,4 @@
-"""What a run measures of itself, next to what its algorithm reports: speed, where time goes, memory."""
+"""Measurements that a run adds to its algorithm's metrics: speed, where time goes, memory."""
 
 import collections
 import os
@@ -11,51 +11,51 @@ import jax
 from fragmenta.engines import Report
 
 WINDOW = 1.0
-"""Steps per second are those of about so many last seconds."""
+"""Seconds over which steps per second are averaged."""
 MEMORY_EVERY = 1.0
-"""Memory is looked at once in so many seconds at most, because that takes a while."""
+"""Seconds between two measurements of memory, because one takes a while."""
 MEGABYTE = 1e6
 
 
 class Measures:
-    """Turns an engine's reports into numbers for records; knows of earlier ones."""
+    """Turns an engine's reports into numbers for records; keeps the history that rates need."""
 
     def __init__(self) -> None:
         self._marks = collections.deque([(0.0, 0)])
-        self._looked_at_memory = -MEMORY_EVERY
+        self._memory_measured_at = -MEMORY_EVERY
 
     def of(self, report: Report, steps: int, seconds: float) -> dict[str, Any]:
-        """Measures after an iteration, by name; `seconds` and `steps` are since the start of training."""
+        """Measurements after an iteration, by name; `steps` and `seconds` count from the start of training."""
         marks = self._marks
         marks.append((seconds, steps))
         while len(marks) > 2 and marks[1][0] <= seconds - WINDOW:
             marks.popleft()
-        since, before = marks[0]
-        found: dict[str, Any] = {
-            "steps_per_second": round((steps - before) / max(seconds - since, 1e-9), 1),
+        start_seconds, start_steps = marks[0]
+        measurements: dict[str, Any] = {
+            "steps_per_second": round((steps - start_steps) / max(seconds - start_seconds, 1e-9), 1),
             "steps_per_second_overall": round(steps / max(seconds, 1e-9), 1),
         }
-        found |= {f"busy/{name}": round(share, 4) for name, share in report.busy.items()}
-        found |= {f"fill/{name}": round(share, 4) for name, share in report.fill.items()}
+        measurements |= {f"busy/{name}": round(share, 4) for name, share in report.busy.items()}
+        measurements |= {f"fill/{name}": round(share, 4) for name, share in report.fill.items()}
         if report.lag is not None:
-            found["lag"] = report.lag
-        if seconds - self._looked_at_memory >= MEMORY_EVERY:
-            self._looked_at_memory = seconds
-            found |= memory()
-        return found
+            measurements["lag"] = report.lag
+        if seconds - self._memory_measured_at >= MEMORY_EVERY:
+            self._memory_measured_at = seconds
+            measurements |= memory()
+        return measurements
 
 
 def memory() -> dict[str, float]:
-    """Megabytes: resident, of this process and all below it (pages that they share count in each); and on devices."""
-    found = {"memory_mb": round(_resident() / MEGABYTE, 1)}
+    """Megabytes: resident in this process and its descendants (shared pages count in each), and on devices."""
+    usage = {"memory_mb": round(_resident() / MEGABYTE, 1)}
     used = [stats["bytes_in_use"] for device in jax.local_devices() if (stats := device.memory_stats())]
-    return found | ({"device_memory_mb": round(sum(used) / MEGABYTE, 1)} if used else {})
+    return usage | ({"device_memory_mb": round(sum(used) / MEGABYTE, 1)} if used else {})
 
 
 def _resident() -> int:
     try:
         return sum(map(_resident_of, _with_children(os.getpid())))
-    except OSError:  # a system without /proc: at least the most that this process ever had
+    except OSError:  # without /proc, fall back to the peak of this process
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
@@ -65,14 +65,14 @@ def _resident_of(process: int) -> int:
     except (OSError, IndexError):
         if process == os.getpid():
             raise
-        return 0  # it has ended meanwhile
+        return 0  # the process has ended meanwhile
 
 
 def _with_children(process: int) -> list[int]:
-    found = [process]
+    processes = [process]
     for task in Path(f"/proc/{process}/task").glob("*/children"):
         try:
-            found += [each for child in task.read_text().split() for each in _with_children(int(child))]
+            processes += [descendant for child in task.read_text().split() for descendant in _with_children(int(child))]
         except OSError:
             continue  # a thread that has ended meanwhile
-    return found
+    return processes

@@ -1,83 +1,125 @@
-"""What a run is to do, checked and planned before anything starts."""
+"""Check and plan a run before anything starts."""
 
 import dataclasses
+from typing import Any
 
 from fragmenta.algorithms import Algorithm
+from fragmenta.algorithms.named import algorithm_name
 from fragmenta.coordinator.plan import project
-from fragmenta.engines import ENGINES, EngineOptions
-from fragmenta.engines.hardware import engine_cluster, keep_compiled_programs, setting
+from fragmenta.engines import engine_named
+from fragmenta.engines.hardware import keep_compiled_programs, setting
 from fragmenta.envs import Environment
-from fragmenta.errors import ConfigError, unknown
-from fragmenta.evaluation.periodic import EvaluationOptions
+from fragmenta.errors import ConfigError
 from fragmenta.graph import Plan
 from fragmenta.policies import Cluster, Policy
-from fragmenta.runs.saving import SaveOptions
-from fragmenta.runs.sinks import check_sinks
+from fragmenta.runs.opening import SCHEMA, describe_algorithm
 from fragmenta.tracing.trace import trace
 from fragmenta.training.defaults import default_policy, default_replicas
+from fragmenta.training.options import RunOptions
 from fragmenta.training.seeds import many_seeds
+from fragmenta.version import __version__
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
-    """How a run is done, apart from the algorithm, the environment and the policy."""
+class Request:
+    """What the user asks for: an algorithm on an environment, by which distribution policy, engine and seeds."""
 
+    algorithm: Algorithm
+    env: Environment
+    env_name: str
+    env_arguments: dict[str, Any] | None
+    """The options that create the environment again; None if only Python code can."""
+    policy: str | Policy | None
     engine: str
+    cluster: Cluster | None
     seed: int
     seeds: int
-    merge: bool
-    deadline: float
-    saving: SaveOptions
-    sinks: tuple[str, ...]
-    evaluation: EvaluationOptions
-    engine_options: EngineOptions
-    timeline: bool = False
+    options: RunOptions
 
 
-def plan_run(
-    algorithm: Algorithm,
-    env: Environment,
-    policy: str | Policy | None,
-    cluster: Cluster | None,
-    settings: Settings,
-) -> tuple[str | Policy, Plan, Cluster]:
-    """The policy, and what runs where; ConfigError for whatever cannot."""
-    check_run(algorithm, env, settings.engine)
-    if settings.deadline <= 0:
-        raise ConfigError(f"deadline is {settings.deadline}: it must be more than 0 seconds")
-    settings.engine_options.check()
-    settings.saving.check()
-    settings.evaluation.check()
-    if settings.seeds != 1 and settings.evaluation.eval_every:
-        asked = f"eval_every is {settings.evaluation.eval_every}, but {settings.seeds} seeds are trained at once"
+@dataclasses.dataclass(frozen=True)
+class PlannedRun:
+    """A request that can run, with its plan."""
+
+    request: Request
+    policy: str | Policy
+    cluster: Cluster
+    plan: Plan
+
+    @property
+    def trained(self) -> Algorithm:
+        """The algorithm itself, or for several seeds a wrapper that trains it once per seed."""
+        return _trained(self.request, self.policy)
+
+    def identity(self) -> dict[str, Any]:
+        """The entries that `summary.json` and `config.json` share."""
+        request = self.request
+        return {
+            "algorithm": algorithm_name(request.algorithm),
+            "env": request.env_name,
+            "policy": self.plan.policy,
+            "engine": request.engine,
+            "replicas": self.cluster.replicas,
+            "seed": request.seed,
+            "seeds": request.seeds,
+        }
+
+    def config(self) -> dict[str, Any]:
+        """The contents of `config.json`, from which the run can be resumed."""
+        request, options = self.request, self.request.options
+        return {
+            **self.identity(),
+            "merge": options.merge,
+            "devices": self.cluster.devices,
+            "lag": self.cluster.lag,
+            "max_lag": self.cluster.max_lag,
+            "deadline": options.deadline,
+            "saving": dataclasses.asdict(options.saving),
+            "sinks": options.sinks,
+            "evaluation": dataclasses.asdict(options.evaluation),
+            "engine_options": dataclasses.asdict(options.engine),
+            "env_options": request.env_arguments,
+            "version": __version__,
+            "schema": SCHEMA,
+            **describe_algorithm(request.algorithm),
+        }
+
+
+def plan_run(request: Request) -> PlannedRun:
+    """Check a request and plan it; ConfigError if it cannot run."""
+    algorithm, env, options = request.algorithm, request.env, request.options
+    check_run(algorithm, env, request.engine)
+    options.check()
+    if request.seeds != 1 and options.evaluation.eval_every:
+        asked = f"eval_every is {options.evaluation.eval_every}, but {request.seeds} seeds are trained at once"
         raise ConfigError(f"{asked}: leave one of the two out")
-    check_sinks(settings.sinks)
     keep_compiled_programs()
-    cluster = cluster or engine_cluster(settings.engine, settings.engine_options)
-    cluster = dataclasses.replace(cluster, apart=settings.engine != "local")
-    policy = policy or default_policy(env)
+    engine = engine_named(request.engine)
+    cluster = request.cluster or engine.cluster(options.engine)
+    cluster = dataclasses.replace(cluster, apart=engine.apart)
+    policy = request.policy or default_policy(env)
     if cluster.replicas == 0:
         replicas = default_replicas(algorithm, env, policy, cluster.apart)
         cluster = dataclasses.replace(cluster, replicas=replicas)
-    plan = project(trace(trained_algorithm(algorithm, policy, settings), env), policy, cluster, settings.merge)
+    plan = project(trace(_trained(request, policy), env), policy, cluster, options.merge)
     if plan.lags and not algorithm.allows_lag:
         raise ConfigError(
-            f"{type(algorithm).__name__} does not say that it may act with parameters older than those it learns: "
-            f"choose a synchronous policy without lag, or set allows_lag = True in it if it bears that"
+            f"{type(algorithm).__name__} does not declare that it tolerates acting with stale parameters: "
+            f"choose a synchronous policy without lag, or set allows_lag = True in it if it does"
         )
-    return policy, plan, cluster
+    return PlannedRun(request, policy, cluster, plan)
 
 
-def trained_algorithm(algorithm: Algorithm, policy: str | Policy, settings: Settings) -> Algorithm:
-    """The algorithm itself, or for several seeds the one that trains it once for each."""
-    return algorithm if settings.seeds == 1 else many_seeds(algorithm, policy, settings.seed, settings.seeds)
+def _trained(request: Request, policy: str | Policy) -> Algorithm:
+    if request.seeds == 1:
+        return request.algorithm
+    return many_seeds(request.algorithm, policy, request.seed, request.seeds)
 
 
 def check_run(algorithm: Algorithm, env: Environment, engine: str) -> None:
-    """Refuse what no policy could run: an engine that there is not, random numbers that depend on the split, or
-    hyper-parameters that do not fit the environment."""
-    if engine not in ENGINES:
-        raise unknown("engine", engine, ENGINES)
+    """Refuse what no policy could run: an unknown engine, a random number generator whose output depends on how
+    programs are split, or hyper-parameters that do not fit the environment."""
+    engine_named(engine)
     generator = setting("jax_default_prng_impl")
     if generator != "threefry2x32":
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""Run a few iterations of a kept run again, as it was configured, to see where its time goes."""
+"""Run a few iterations of an existing run again, as configured, to see where its time goes."""
 
 import dataclasses
 
@@ -11,17 +11,17 @@ from fragmenta.graph import Plan
 from fragmenta.profiling.timeline import Window
 from fragmenta.profiling.timings import Timings
 from fragmenta.runs.opening import Run, cluster_of
-from fragmenta.runs.timeline_files import keep_timeline
+from fragmenta.runs.timeline_files import write_timeline
 from fragmenta.tracing.trace import trace
 
 
 def plan_of(run: Run) -> Plan:
-    """What ran where."""
+    """The plan of a run."""
     return project(trace(run.algorithm, run.env), run.config["policy"], cluster_of(run), run.config["merge"])
 
 
 def retrace(run: Run, plan: Plan, iterations: int) -> Timings:
-    """Record so many iterations of a run's setup after a few to get warm, and keep the timeline in its directory."""
+    """Record `iterations` iterations of a run after a short warm-up, and write the timeline to its directory."""
     keep_compiled_programs()
     config = run.config
     window = Window(first=min(Window.first, iterations))
@@ -35,4 +35,4 @@ def retrace(run: Run, plan: Plan, iterations: int) -> Timings:
         engine.begin(jax.tree.leaves(init(jax.random.key(config["seed"]))))
         for report in engine.run(window.last):
             jax.device_get(report.metrics)  # as training does
-        return keep_timeline(run.path, engine.timelines())
+        return write_timeline(run.path, engine.timelines())

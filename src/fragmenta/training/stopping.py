@@ -1,4 +1,4 @@
-"""End a run early and well: by Ctrl-C, or by the signal that comes before a machine is taken away."""
+"""End a run early and cleanly: on Ctrl-C, or on the signal that precedes a preemption."""
 
 import contextlib
 import signal
@@ -8,7 +8,7 @@ from types import FrameType
 
 
 class Stop:
-    """A request to end after the iteration that is under way."""
+    """A request to end after the current iteration."""
 
     def __init__(self) -> None:
         self.signal: int | None = None
@@ -26,23 +26,23 @@ class StoppedError(Exception):
 
 
 class NotFiniteError(Exception):
-    """Parameters or losses are no longer numbers; says who made them and how to go on."""
+    """Parameters or losses are NaN or Inf; names the stage that produced them and how to continue."""
 
 
 @contextlib.contextmanager
 def stopped_by_signals() -> Iterator[Stop]:
-    """Within, the first SIGINT or SIGTERM asks to stop, and the second ends the program at once."""
+    """Within this context, the first SIGINT or SIGTERM requests a stop, and the second ends the program at once."""
     stop = Stop()
     if threading.current_thread() is not threading.main_thread():
-        yield stop  # only the main thread may say what signals do
+        yield stop  # only the main thread may set signal handlers
         return
 
-    def ask(number: int, _: FrameType | None) -> None:
+    def request_stop(number: int, _: FrameType | None) -> None:
         if stop:
             raise KeyboardInterrupt
         stop.signal = number
 
-    previous = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    previous = {number: signal.signal(number, request_stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield stop
     finally:

@@ -1,21 +1,19 @@
-"""Train an algorithm on an environment: trace, plan, compile, run, keep."""
+"""Train an algorithm on an environment: trace, plan, compile, run, save."""
 
 import contextlib
 import dataclasses
 import functools
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import jax
 
 from fragmenta.algorithms import Algorithm
-from fragmenta.algorithms.named import algorithm_name
-from fragmenta.engines import EngineOptions, Setup
-from fragmenta.engines.hardware import engine_cluster
+from fragmenta.engines import ENGINES, EngineOptions, Setup, engine_named
 from fragmenta.engines.in_flight import fits
-from fragmenta.envs import Environment, EnvOptions, HostEnvironment, make
+from fragmenta.envs import Environment, make
 from fragmenta.errors import ConfigError
 from fragmenta.evaluation.periodic import EvaluationOptions, PeriodicEvaluation
 from fragmenta.graph import Plan
@@ -24,21 +22,15 @@ from fragmenta.pictures.curve import draw_curve
 from fragmenta.policies import Cluster, Policy
 from fragmenta.runs.checkpoints import CHECKPOINTS, Checkpoint, CheckpointFolder
 from fragmenta.runs.metrics import MetricsLog
-from fragmenta.runs.opening import (
-    SCHEMA,
-    cluster_of,
-    describe_algorithm,
-    describe_environment,
-    open_run,
-)
+from fragmenta.runs.opening import cluster_of, describe_environment, open_run
 from fragmenta.runs.run_directory import RunDirectory
 from fragmenta.runs.saving import SaveOptions, Saver
 from fragmenta.runs.state import from_arrays
 from fragmenta.training.loop import Job, Result, Start, Watcher, run_job
-from fragmenta.training.planning import Settings, plan_run, trained_algorithm
+from fragmenta.training.options import RunOptions
+from fragmenta.training.planning import PlannedRun, Request, plan_run
 from fragmenta.training.seeds import Seeds, write_seeds
 from fragmenta.training.stopping import Stop, stopped_by_signals
-from fragmenta.version import __version__
 
 
 def train(
@@ -48,44 +40,35 @@ def train(
     engine: str = "local",
     total_steps: int | None = None,
     seed: int = 0,
-    cluster: Cluster | None = None,
-    merge: bool = True,
-    run_dir: str | Path | None = None,
-    deadline: float = 300.0,
-    watcher: Watcher | None = None,
-    env_options: EnvOptions | None = None,
-    save_options: SaveOptions | None = None,
-    sinks: Sequence[str] = ("tensorboard",),
     seeds: int = 1,
-    timeline: bool = False,
-    evaluation: EvaluationOptions | None = None,
-    engine_options: EngineOptions | None = None,
+    cluster: Cluster | None = None,
+    run_dir: str | Path | None = None,
+    watcher: Watcher | None = None,
+    options: RunOptions | None = None,
 ) -> Result:
     """Train, and return the parameters, the state, the metrics and a summary.
 
-    `policy` decides what runs where, and unless it is asynchronous never changes the result; by default it is `fused`,
-    or `single_learner_coarse` for environments on the host. `engine` is `local`, `processes` or `ray`. `cluster` names
-    the devices and the replicas (all of this machine's and one or two, by default), and how far parts may drift.
-    `deadline` is how long, in seconds, one part waits for another, or a process may take to compile. With `run_dir`,
-    the run is saved as it goes, Ctrl-C ends it so that `resume` goes on, and metrics go there and to the `sinks`:
-    tensorboard, wandb, mlflow. `seeds` trains so many seeds, from `seed` on, as one program; parameters and state then
-    have the seeds first. `timeline` records some iterations and leaves `trace.pftrace` and `timings.json`. `evaluation`
-    says when to evaluate meanwhile, which changes no result.
+    `policy` decides what runs where; only an asynchronous one changes the result. It defaults to `fused`, or to
+    `single_learner_coarse` for environments on the host. `engine` is `local`, `processes` or `ray`. `cluster` sets the
+    devices (default: all of this machine), the replicas (default: one or two) and the allowed lag. `seeds` trains that
+    many seeds, starting at `seed`, as one program; the seed is then the leading dimension of parameters and state.
+    With `run_dir`, the run writes metrics and checkpoints there, and Ctrl-C ends it so that `resume` can continue it.
+    `options` has everything else: environments, engine, checkpoints, evaluation, sinks, timeline.
     """
+    options = options or RunOptions()
     if total_steps is not None:
         algorithm = dataclasses.replace(algorithm, total_steps=total_steps)
-    environment = make(env, env_options)
-    named = describe_environment(env, environment, env_options)
-    saving, evaluating = save_options or SaveOptions(), evaluation or EvaluationOptions()
-    written = tuple(sinks) if run_dir is not None else ()
-    how = saving, written, evaluating, engine_options or EngineOptions(), timeline
-    settings = Settings(engine, seed, seeds, merge, deadline, *how)
-    if run_dir is None and (timeline or evaluating.eval_every):
-        what = "timeline" if timeline else "evaluation"
-        raise ConfigError(f"there is nowhere to write what {what} asks for: give a run_dir")
-    policy, plan, cluster = plan_run(algorithm, environment, policy, cluster, settings)
-    directory = RunDirectory.new(Path(run_dir)) if run_dir is not None else None
-    return _start(algorithm, environment, named, policy, plan, cluster, settings, directory, watcher, None)
+    if run_dir is None:
+        if options.timeline or options.evaluation.eval_every:
+            what = "timeline" if options.timeline else "evaluation"
+            raise ConfigError(f"{what} needs a directory to write to: give a run_dir")
+        options = dataclasses.replace(options, sinks=())
+    environment = make(env, options.env)
+    name, arguments = describe_environment(env, environment, options.env)
+    run = plan_run(
+        Request(algorithm, environment, name, arguments, policy, engine, cluster, seed, seeds, options),
+    )
+    return _start(run, RunDirectory.new(Path(run_dir)) if run_dir is not None else None, watcher, None)
 
 
 def resume(
@@ -99,145 +82,138 @@ def resume(
     engine: str | None = None,
     engine_options: EngineOptions | None = None,
 ) -> Result:
-    """Go on with a run from its latest checkpoint, under the same policy and engine or others, in the same directory.
+    """Continue a run from its latest checkpoint in the same directory, under the same or another policy and engine.
 
-    `algorithm` and `env` are for those that only Python can make; `total_steps` lets a run go further than it was to.
+    Pass `algorithm` and `env` if only Python code can create them; a larger `total_steps` extends the run.
     """
-    run = open_run(run_dir, algorithm, env)
-    config = run.config
-    resumed = run.algorithm
+    opened = open_run(run_dir, algorithm, env)
+    config, resumed = opened.config, opened.algorithm
     if total_steps is not None:
         resumed = dataclasses.replace(resumed, total_steps=total_steps)
-    checkpoint = CheckpointFolder(run.path / CHECKPOINTS).newest()
+    checkpoint = CheckpointFolder(opened.path / CHECKPOINTS).newest()
     if checkpoint.steps >= resumed.total_steps:
-        done = f"'{run.path}' has done its {checkpoint.steps:,} steps"
-        raise ConfigError(f"{done}: say how many it is to do in all, as in --total-steps {2 * checkpoint.steps}")
-    options = engine_options or EngineOptions(**config["engine_options"])
-    if cluster is None and not policy and engine in (None, config["engine"]):
-        cluster = cluster_of(run)
-    chosen = engine or config["engine"]
-    cluster = cluster or engine_cluster(chosen, options, lag=config["lag"], max_lag=config["max_lag"])
-    settings = Settings(
-        chosen,
-        config["seed"],
-        config["seeds"],
-        config["merge"],
-        config["deadline"],
-        SaveOptions(**config["saving"]),
-        tuple(config["sinks"]),
-        EvaluationOptions(**config["evaluation"]),
-        options,
+        done = f"'{opened.path}' has completed its {checkpoint.steps:,} steps"
+        raise ConfigError(f"{done}: give a larger total, as in --total-steps {2 * checkpoint.steps}")
+    options = RunOptions(
+        engine=engine_options or EngineOptions(**config["engine_options"]),
+        saving=SaveOptions(**config["saving"]),
+        evaluation=EvaluationOptions(**config["evaluation"]),
+        sinks=tuple(config["sinks"]),
+        merge=config["merge"],
+        deadline=config["deadline"],
     )
-    named = config["env"], config["env_options"]
-    policy, plan, cluster = plan_run(resumed, run.env, policy or config["policy"], cluster, settings)
-    directory = RunDirectory.reopened(run.path, checkpoint.iteration)
-    return _start(resumed, run.env, named, policy, plan, cluster, settings, directory, watcher, checkpoint)
+    if cluster is None and not policy and engine in (None, config["engine"]):
+        cluster = cluster_of(opened)
+    chosen = engine or str(config["engine"])
+    cluster = cluster or engine_named(chosen).cluster(options.engine, lag=config["lag"], max_lag=config["max_lag"])
+    environment = opened.env, config["env"], config["env_options"]
+    seeds = config["seed"], config["seeds"]
+    run = plan_run(Request(resumed, *environment, policy or config["policy"], chosen, cluster, *seeds, options))
+    return _start(run, RunDirectory.reopened(opened.path, checkpoint.iteration), watcher, checkpoint)
 
 
 def _start(
-    algorithm: Algorithm,
-    env: Environment,
-    named: tuple[str, dict[str, Any] | None],
-    policy: str | Policy,
-    plan: Plan,
-    cluster: Cluster,
-    settings: Settings,
-    directory: RunDirectory | None,
-    watcher: Watcher | None,
-    checkpoint: Checkpoint | None,
+    run: PlannedRun, directory: RunDirectory | None, watcher: Watcher | None, checkpoint: Checkpoint | None
 ) -> Result:
-    started = time.monotonic()
+    started, request = time.monotonic(), run.request
     if watcher:
-        host = cluster.apart and isinstance(env, HostEnvironment)
-        how = "on the host, in the processes that step them" if host else env.where(algorithm.num_envs, plan.lanes)
-        where = f"{algorithm.num_envs} of {named[0]}, {how}"
-        watcher.planned(plan, algorithm, where + _resumed(env, plan, checkpoint))
-    identity = {
-        "algorithm": algorithm_name(algorithm),
-        "env": named[0],
-        "policy": plan.policy,
-        "engine": settings.engine,
-        "replicas": cluster.replicas,
-        "seed": settings.seed,
-        "seeds": settings.seeds,
-    }
-    config = {
-        **identity,
-        "merge": settings.merge,
-        "devices": cluster.devices,
-        "lag": cluster.lag,
-        "max_lag": cluster.max_lag,
-        "deadline": settings.deadline,
-        "saving": dataclasses.asdict(settings.saving),
-        "sinks": settings.sinks,
-        "evaluation": dataclasses.asdict(settings.evaluation),
-        "engine_options": dataclasses.asdict(settings.engine_options),
-        "env_options": named[1],
-        "version": __version__,
-        "schema": SCHEMA,
-        **describe_algorithm(algorithm),
-    }
-    trained = trained_algorithm(algorithm, plan.policy, settings)
-    with contextlib.ExitStack() as ending:
-        stop, saver, metrics, evaluation = Stop(), None, None, None
-        if directory:
-            directory.write_json("config.json", config)
-            directory.write_text("graph.mmd", to_mermaid(plan))
-            stop = ending.enter_context(stopped_by_signals())
-            metrics = ending.enter_context(MetricsLog(directory.path, settings.sinks, config))
-            saver = ending.enter_context(Saver(directory.path / CHECKPOINTS, settings.saving, metrics.flush))
-            if settings.evaluation.eval_every:
-                evaluation = PeriodicEvaluation(directory.path, settings.evaluation, trained, env, settings.seed)
-                ending.enter_context(evaluation)
-        setup = Setup(plan, trained, env, policy, cluster, settings.merge, settings.seed, settings.deadline)
-        setup = dataclasses.replace(setup, options=settings.engine_options, logs=_logs(directory, settings.engine))
-        kept = directory, metrics, saver, evaluation, watcher, stop
-        job = Job(setup, identity, started, settings.timeline, *kept)
-        begin = functools.partial(_begin, trained, plan, settings.seed, directory, checkpoint)
+        watcher.planned(run.plan, request.algorithm, _place(run) + _resumed(request.env, run.plan, checkpoint))
+    setup = Setup(
+        run.plan,
+        run.trained,
+        request.env,
+        run.policy,
+        run.cluster,
+        request.options.merge,
+        request.seed,
+        request.options.deadline,
+        options=request.options.engine,
+        logs=_logs(directory, request.engine),
+    )
+    with _services(run, directory) as services:
+        job = Job(setup, run.identity(), started, request.options.timeline, directory, *services, watcher)
+        begin = functools.partial(_begin, run, directory, checkpoint)
         result = run_job(job, checkpoint.steps if checkpoint else 0, begin)
     if directory:
-        if isinstance(trained, Seeds):
-            records = [*directory.earlier, *result.metrics]
-            write_seeds(directory.path, config, records, result.params, result.summary)
-        else:
-            directory.write_params(result.params)
-        directory.write_json("summary.json", result.summary)  # it says that a run is whole, so it comes last
-        draw_curve(directory.path)
+        _write_results(run, directory, result)
     return result
 
 
+class _Services(NamedTuple):
+    """What works beside training."""
+
+    metrics: MetricsLog | None
+    saver: Saver | None
+    evaluation: PeriodicEvaluation | None
+    stop: Stop
+
+
+@contextlib.contextmanager
+def _services(run: PlannedRun, directory: RunDirectory | None) -> Iterator[_Services]:
+    """Write `config.json` and `graph.mmd`, and start the background writers of the run."""
+    if directory is None:
+        yield _Services(None, None, None, Stop())
+        return
+    options, config = run.request.options, run.config()
+    directory.write_json("config.json", config)
+    directory.write_text("graph.mmd", to_mermaid(run.plan))
+    with contextlib.ExitStack() as ending:
+        stop = ending.enter_context(stopped_by_signals())
+        metrics = ending.enter_context(MetricsLog(directory.path, options.sinks, config))
+        saver = ending.enter_context(Saver(directory.path / CHECKPOINTS, options.saving, metrics.flush))
+        evaluation = None
+        if options.evaluation.eval_every:
+            evaluation = PeriodicEvaluation(
+                directory.path, options.evaluation, run.trained, run.request.env, run.request.seed
+            )
+            ending.enter_context(evaluation)
+        yield _Services(metrics, saver, evaluation, stop)
+
+
+def _write_results(run: PlannedRun, directory: RunDirectory, result: Result) -> None:
+    if isinstance(run.trained, Seeds):
+        records = [*directory.earlier, *result.metrics]
+        write_seeds(directory.path, run.config(), records, result.params, result.summary)
+    else:
+        directory.write_params(result.params)
+    directory.write_json("summary.json", result.summary)  # marks the run as complete, so it comes last
+    draw_curve(directory.path)
+
+
 def _logs(directory: RunDirectory | None, engine: str) -> Path | None:
-    """Where processes of the engine leave what they print."""
-    if directory is None or engine == "local":
+    """The folder for the output of the engine's processes."""
+    if directory is None or not ENGINES[engine].apart:
         return None
     logs = directory.path / "logs"
     logs.mkdir(exist_ok=True)
     return logs
 
 
-def _begin(
-    algorithm: Algorithm,
-    plan: Plan,
-    seed: int,
-    directory: RunDirectory | None,
-    checkpoint: Checkpoint | None,
-    env: Environment,
-) -> Start:
+def _begin(run: PlannedRun, directory: RunDirectory | None, checkpoint: Checkpoint | None, env: Environment) -> Start:
+    algorithm, seed = run.trained, run.request.seed
     init, key = jax.jit(lambda key: algorithm.init(env, key)), jax.random.key(seed)
     if checkpoint is None or directory is None:
         return Start(init(key))
     saved = from_arrays(jax.eval_shape(init, key), checkpoint.arrays, f"the checkpoint of '{directory.path}'")
-    if isinstance(env, HostEnvironment):
-        # Other seeds than at the beginning: the same episodes again would count twice.
+    if not env.is_replayable:
+        # New seeds: repeating the same episodes would count them twice.
         saved = algorithm.with_new_episodes(saved, init(jax.random.fold_in(key, checkpoint.iteration)))
-    in_flight = checkpoint.in_flight if fits(plan, checkpoint.in_flight) else {}
+    in_flight = checkpoint.in_flight if fits(run.plan, checkpoint.in_flight) else {}
     return Start(saved, checkpoint.iteration, checkpoint.steps, directory.earlier, in_flight)
+
+
+def _place(run: PlannedRun) -> str:
+    request = run.request
+    on_host = run.cluster.apart and request.env.host_pool
+    where = request.env.where(request.algorithm.num_envs, run.plan.lanes)
+    how = "on the host, in the processes that step them" if on_host else where
+    return f"{request.algorithm.num_envs} of {request.env_name}, {how}"
 
 
 def _resumed(env: Environment, plan: Plan, checkpoint: Checkpoint | None) -> str:
     if checkpoint is None:
         return ""
-    anew = ", which start new episodes because their state cannot be saved" if isinstance(env, HostEnvironment) else ""
+    anew = ", which start new episodes because their state cannot be saved" if not env.is_replayable else ""
     dropped = checkpoint.in_flight and not fits(plan, checkpoint.in_flight)
-    without = ", without the values that were on their way: nothing here takes them" if dropped else ""
+    without = ", without the values in flight: this plan does not use them" if dropped else ""
     return f"{anew}; resumed after {checkpoint.steps:,} steps{without}"

@@ -1,1 +1,1 @@
-"""What runs a fragment: it joins, compiles and executes its program."""
+"""Runs a fragment: fuses, compiles and executes its program."""

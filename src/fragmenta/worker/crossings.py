@@ -1,4 +1,4 @@
-"""What a program does to send and to receive: parts are cut and joined inside segments, where it can be."""
+"""Turns interfaces into send and receive steps; where possible, parts are cut and joined inside segments."""
 
 import dataclasses
 import functools
@@ -7,46 +7,46 @@ from typing import Any
 
 import jax
 
-from fragmenta.coordinator.partition.parts import folded_shape, joined, part, parts_of
+from fragmenta.coordinator.partition.parts import folded_shape, join_parts, part, parts_of
 from fragmenta.graph import Interface, Operator, Program, Value
 from fragmenta.graph.layout import Layout, Split, local_shape
 from fragmenta.worker.steps import REPLICA, Item, Key, Operation, Put, Take
 
 
 class Crossings:
-    """Turns what crosses into steps of one program; `shapes` learns what is new."""
+    """Makes the steps that send and receive the interfaces of one program; new values go into `shapes`."""
 
     def __init__(self, program: Program, replicas: dict[str, int], shapes: dict[Key, Value]) -> None:
         self.program, self.replicas, self.shapes = program, replicas, shapes
 
     def send(self, interface: Interface, alias: dict[int, Key]) -> list[Item]:
-        """Hand a value over, or to each replica of the consumer its part."""
+        """Send a value whole, or send each replica of the consumer its part."""
         key = alias.get(interface.value.id, interface.value.id)
-        count, wanted = self.replicas[interface.consumer], interface.wanted
+        count, target = self.replicas[interface.consumer], interface.consumer_layout
         cuts = interface.operator == Operator.SCATTER or (
             interface.operator == Operator.ALL_TO_ALL and not _same_dimension(interface)
         )
-        split = functools.partial(parts_of, split=wanted, parts=count) if cuts and isinstance(wanted, Split) else None
+        split = functools.partial(parts_of, split=target, parts=count) if cuts and isinstance(target, Split) else None
         if self.program.together and self.program.replicas == 1:  # a segment sees one replica's part only
-            held = self.program.layout(interface.value)
-            whole = functools.partial(_unfolded, shape=interface.value.shape) if _is_folded(held) else None
+            local_layout = self.program.layout(interface.value)
+            whole = functools.partial(_unfolded, shape=interface.value.shape) if _is_folded(local_layout) else None
             return [Put(interface, (key,), _then(whole, split))]
         if split is None:
             return [Put(interface, (key,))]
         parts: tuple[Key, ...] = tuple((interface.value.id, i) for i in range(count))
-        self._remember_parts(parts, self._local(interface.value), wanted, count)
+        self._remember_parts(parts, self._local(interface.value), target, count)
         return [Operation((key,), parts, split), Put(interface, parts)]
 
     def recv(self, interface: Interface) -> list[Item]:
-        """Take a value, or the parts of all replicas of the producer, joined or added up."""
-        value, held, wanted = self._local(interface.value), interface.held, interface.wanted
+        """Receive a value, or receive the parts from all replicas of the producer and concatenate or sum them."""
+        value, source, target = self._local(interface.value), interface.producer_layout, interface.consumer_layout
         self.shapes[value.id] = value
         joins = Operator.GATHER, Operator.ALL_TO_ALL, Operator.REDUCE
         one_program = self.program.together and self.program.replicas == 1
-        mine = self.program.layout(interface.value)
+        local_layout = self.program.layout(interface.value)
         fold = None
-        if isinstance(mine, Split) and mine.outer > 1 and one_program:
-            fold = functools.partial(_folded, split=mine)
+        if isinstance(local_layout, Split) and local_layout.outer > 1 and one_program:
+            fold = functools.partial(_folded, split=local_layout)
         if interface.operator not in joins or interface.delivery.kind == "any":
             return [Take(interface, (value.id,), fold and (lambda x: [fold(x)]))]
         count = self.replicas[interface.producer]
@@ -54,20 +54,20 @@ class Crossings:
         def join(*arrays: jax.Array) -> list[jax.Array]:
             if interface.operator == Operator.REDUCE:
                 return [sum(arrays[1:], arrays[0])]
-            assert isinstance(held, Split)
-            whole = joined(arrays, held)
+            assert isinstance(source, Split)
+            whole = join_parts(arrays, source)
             return [fold(whole) if fold else whole]
 
         if one_program:
             return [Take(interface, (value.id,), join)]
         parts: tuple[Key, ...] = tuple((value.id, i) for i in range(count))
         sent = interface.value if _same_dimension(interface) else value
-        self._remember_parts(parts, sent, held, count)
-        if interface.operator == Operator.ALL_TO_ALL and isinstance(wanted, Split) and _same_dimension(interface):
-            own = self.program.parts
+        self._remember_parts(parts, sent, source, count)
+        if interface.operator == Operator.ALL_TO_ALL and isinstance(target, Split) and _same_dimension(interface):
+            part_count = self.program.parts
 
             def cut(index: jax.Array, *arrays: jax.Array) -> list[jax.Array]:
-                return [part(join(*arrays)[0], wanted, own, index)]
+                return [part(join(*arrays)[0], target, part_count, index)]
 
             return [Take(interface, parts), Operation((REPLICA, *parts), (value.id,), cut)]
         return [Take(interface, parts), Operation(parts, (value.id,), join)]
@@ -83,9 +83,9 @@ class Crossings:
 
 
 def _same_dimension(interface: Interface) -> bool:
-    """Whether producer and consumer cut the same dimension, but not alike: then parts cross as they are."""
-    held, wanted = interface.held, interface.wanted
-    return isinstance(held, Split) and isinstance(wanted, Split) and held.dim == wanted.dim
+    """Whether producer and consumer split the same dimension, but differently: then parts are sent unchanged."""
+    source, target = interface.producer_layout, interface.consumer_layout
+    return isinstance(source, Split) and isinstance(target, Split) and source.dim == target.dim
 
 
 def _is_folded(layout: Layout) -> bool:
@@ -93,7 +93,7 @@ def _is_folded(layout: Layout) -> bool:
 
 
 def _unfolded(x: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """An array as replicas that run as one hold it, in the shape of the whole program; keys have a dimension more."""
+    """Reshape an array that merged replicas hold to its shape in the whole program; keys have one more dimension."""
     return x.reshape(*shape, *x.shape[len(shape) + 1 :])
 
 
@@ -102,7 +102,7 @@ def _folded(x: jax.Array, split: Split) -> jax.Array:
 
 
 def _then(first: Any, then: Any) -> Any:
-    """One function after the other, either of which may be missing; the first alone gives a list of one."""
+    """Compose two functions, either of which may be None; the first alone returns a list of one."""
     if first is None or then is None:
         return then if first is None else lambda x: [first(x)]
     return lambda x: then(first(x))

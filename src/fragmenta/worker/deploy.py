@@ -1,4 +1,4 @@
-"""What a worker is made of: a fragment compiled for its site, and the channels to the others."""
+"""The parts of a worker: a fragment compiled for its site, and the channels to other workers."""
 
 import dataclasses
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from typing import Any
 import jax
 
 from fragmenta.worker.backends.burst import compile_burst
-from fragmenta.worker.backends.xla import Site, compile_schedule, hold
+from fragmenta.worker.backends.xla import Site, compile_schedule, spec_of
 from fragmenta.worker.channels.mailbox import Mailbox
 from fragmenta.worker.channels.memory import Channel
 from fragmenta.worker.steps import Key, Schedule
@@ -20,25 +20,25 @@ class Deployment:
     schedule: Schedule
     site: Site
     compiled: dict[int, Callable[..., Any]]
-    held: dict[Key, jax.ShapeDtypeStruct]
-    """Shape, type and place of every value, as the worker holds it."""
+    specs: dict[Key, jax.ShapeDtypeStruct]
+    """Shape, dtype and sharding of every value, as the worker holds it."""
     burst: Callable[..., Any] | None
-    """Several iterations at once, for a fragment that only computes; its segments are then not compiled apart."""
+    """Runs several iterations per call, for a fragment that only computes; `compiled` is empty then."""
 
 
 def deploy(schedule: Schedule, site: Site) -> Deployment:
-    """Compile a schedule for a site; nothing is left to compile or to look up at run time."""
-    held = {key: hold(schedule, site, key) for key in schedule.shapes}
-    burst = compile_burst(schedule, site, held)
-    compiled = {} if burst else compile_schedule(schedule, site, held)
-    return Deployment(schedule, site, compiled, held, burst)
+    """Compile a schedule for a site ahead of time, so that nothing is compiled or looked up at run time."""
+    specs = {key: spec_of(schedule, site, key) for key in schedule.shapes}
+    burst = compile_burst(schedule, site, specs)
+    compiled = {} if burst else compile_schedule(schedule, site, specs)
+    return Deployment(schedule, site, compiled, specs, burst)
 
 
 @dataclasses.dataclass(frozen=True)
 class Ports:
     """The channels of one replica: for every interface, one per replica on the other side.
 
-    Between fragments that do not wait for each other: one mailbox, by the name of the fragment on the other side.
+    Fragments that do not wait for each other share one mailbox instead, keyed by the name of the other fragment.
     """
 
     outgoing: dict[tuple[int, str], list[Channel]]

@@ -1,7 +1,7 @@
 """Turn a fragment's program into steps: as few compiled segments as its communication allows.
 
-Everything between two communications or host stages becomes one segment. A loop without any is compiled whole; one with
-them runs its steps in Python, with slices taken and outputs stacked inside its segments, or on the host what is there.
+Everything between two communications or host stages becomes one segment. A loop without any is compiled as a whole. A
+loop with some runs in Python; its segments slice the inputs and stack the outputs, except outputs already on the host.
 """
 
 from collections.abc import Iterable, Sequence
@@ -30,23 +30,23 @@ from fragmenta.worker.steps import (
 
 
 def optimize(program: Program, replicas: dict[str, int], unroll: int = 1) -> Schedule:
-    """Afterwards no two segments follow each other directly, and no loop in Python is free of communication and host.
+    """The schedule of a program: no two segments are adjacent, and every Python loop communicates or has host stages.
 
-    `replicas` says how many of each fragment run apart; `unroll` how far compiled loops that hold stages are unrolled.
+    `replicas` is the number of workers of each fragment; `unroll` the unroll factor of compiled loops with stages.
     """
     builder = _Builder(program, replicas, unroll)
     items = builder.items(program.instructions, {})
     graph = program.graph
     end: set[Key] = {graph.state_outputs[i].id for i in program.state}
     end |= {graph.metrics[i].id for i in program.metrics}
-    # A carry that a loop leaves as it was ends in the buffer that it started in.
+    # A carry that a loop does not change ends in the buffer that it started in, which must not be donated.
     starts = {start for item in items if isinstance(item, Rounds) for start, _, _, _ in item.carried}
     steps = join_operations(items, end, _donatable(program) - starts)
     return Schedule(program, steps, builder.shapes)
 
 
 class _Builder:
-    """Flattens instructions into operations and exchanges, with loop constants renamed to what they stand for."""
+    """Flattens instructions into operations and exchanges, and replaces loop constants by the outer values."""
 
     def __init__(self, program: Program, replicas: dict[str, int], unroll: int) -> None:
         self.program, self.unroll = program, unroll
@@ -55,21 +55,21 @@ class _Builder:
         self.crossings = Crossings(program, replicas, self.shapes)
 
     def items(self, instructions: Iterable[Instruction], alias: dict[int, Key]) -> list[Item]:
-        found: list[Item] = []
+        items: list[Item] = []
         for instruction in instructions:
             if isinstance(instruction, Run):
-                found.append(self._run(instruction, alias))
+                items.append(self._run(instruction, alias))
             elif isinstance(instruction, Send):
-                found += self.crossings.send(instruction.interface, alias)
+                items += self.crossings.send(instruction.interface, alias)
             elif isinstance(instruction, Recv):
-                found += self.crossings.recv(instruction.interface)
+                items += self.crossings.recv(instruction.interface)
             elif not instruction.loop.length:
-                found.append(self._no_rounds(instruction, alias))
+                items.append(self._no_rounds(instruction, alias))
             elif _interrupted(instruction.body):
-                found += self._rounds(instruction, alias)
+                items += self._rounds(instruction, alias)
             else:
-                found.append(self._compiled_loop(instruction, alias))
-        return found
+                items.append(self._compiled_loop(instruction, alias))
+        return items
 
     def _run(self, run: Run, alias: dict[int, Key]) -> Operation | Host:
         node = run.node
@@ -82,13 +82,13 @@ class _Builder:
         outputs = tuple(v.id for v in node.outputs)
         if node.share is None:
             return Operation(inputs, outputs, node.apply, label, effects)
-        function, numbered = node.apply, node.share.numbered
+        function, uses_index = node.apply, node.share.uses_index
 
         def apply(*arrays: Any) -> Sequence[Any]:
-            replica = Replica(self.program.parts, arrays[0] if numbered else None, self.program.fragment.axis)
-            return function(replica, *arrays[numbered:])
+            replica = Replica(self.program.parts, arrays[0] if uses_index else None, self.program.fragment.axis)
+            return function(replica, *arrays[uses_index:])
 
-        return Operation((REPLICA,) * numbered + inputs, outputs, apply, label, effects, bool(node.share.exchanges))
+        return Operation((REPLICA,) * uses_index + inputs, outputs, apply, label, effects, bool(node.share.exchanges))
 
     def _rounds(self, repeat: Repeat, alias: dict[int, Key]) -> list[Item]:
         loop = repeat.loop
@@ -103,17 +103,17 @@ class _Builder:
             self._remember((target,))
             slices.append(Operation((alias.get(source, source), counter), (target.id,), _take_slice))
         body = self.items(repeat.body, inside)
-        there = {key for item in body if isinstance(item, Host) for key in item.outputs}
+        host_keys = {key for item in body if isinstance(item, Host) for key in item.outputs}
         pairs = zip(loop.carry_params, loop.carry_results, strict=True)
-        there |= {param.id for param, result in pairs if result.id in there}
-        there |= {key for item in body if isinstance(item, Host) for key in item.inputs}
+        host_keys |= {param.id for param, result in pairs if result.id in host_keys}
+        host_keys |= {key for item in body if isinstance(item, Host) for key in item.inputs}
         buffers: list[Key] = []
         on_host: list[tuple[Key, Key]] = []
         for i in repeat.stacked:
             result, stack = loop.slice_results[i], loop.stacked[i]
             self._remember((stack,))
             key = inside.get(result.id, result.id)
-            if key in there:
+            if key in host_keys:
                 on_host.append((stack.id, key))
                 continue
             buffers.append(stack.id)
@@ -131,13 +131,13 @@ class _Builder:
         after = {result for _, _, result, _ in carried} | set(buffers) | {value for _, value in on_host}
         steps = join_operations([*slices, *body], after, set(buffers))
         before: list[Operation] = []
-        if not self.program.together:  # a segment of those sees one replica's part only
+        if not self.program.together:  # a segment of merged replicas sees one replica's part only
             changing = {param for _, param, _, _ in carried} | set(buffers)
             before, steps = draw_ahead(steps, changing, counter, loop.length, self.shapes)
         return [*before, Rounds(loop.length, loop.reverse, counter, carried, tuple(buffers), steps, tuple(on_host))]
 
     def _no_rounds(self, repeat: Repeat, alias: dict[int, Key]) -> Operation:
-        """A loop that goes round not once: carries stay, and nothing is stacked."""
+        """A loop of length 0: carries stay as they are, and nothing is stacked."""
         loop = repeat.loop
         stacked = [loop.stacked[i] for i in repeat.stacked]
         outputs = [*(loop.finals[i] for i in repeat.carries), *stacked]
@@ -150,32 +150,32 @@ class _Builder:
         return Operation(starts, tuple(value.id for value in outputs), apply)
 
     def _compiled_loop(self, repeat: Repeat, alias: dict[int, Key]) -> Operation:
-        """A loop without communication as one operation: a scan over what this fragment keeps of it."""
+        """A loop without communication as one operation: a scan over this fragment's part of the body."""
         loop = repeat.loop
         inside = self._constants(repeat, alias)
         body = self.items(repeat.body, inside)
         operations = [item for item in body if isinstance(item, Operation)]
         params = [loop.carry_params[i].id for i in repeat.carries] + [loop.slice_params[i].id for i in repeat.sequences]
-        made = {*params, *(key for op in operations for key in op.outputs)}
+        inner_keys = {*params, *(key for op in operations for key in op.outputs)}
         results = [loop.carry_results[i].id for i in repeat.carries] + [
             loop.slice_results[i].id for i in repeat.stacked
         ]
-        leaving = [inside.get(key, key) for key in results]
-        read = [key for op in operations for key in op.inputs] + leaving
-        constants = list(dict.fromkeys(key for key in read if key not in made))
+        result_keys = [inside.get(key, key) for key in results]
+        read_keys = [key for op in operations for key in op.inputs] + result_keys
+        constants = list(dict.fromkeys(key for key in read_keys if key not in inner_keys))
         starts = [alias.get(loop.carries[i].id, loop.carries[i].id) for i in repeat.carries]
         sequences = [alias.get(loop.sequences[i].id, loop.sequences[i].id) for i in repeat.sequences]
         outputs = [loop.finals[i] for i in repeat.carries] + [loop.stacked[i] for i in repeat.stacked]
         self._remember(outputs)
-        kernel = Segment(tuple(operations), (*constants, *params), tuple(leaving), ())
+        kernel = Segment(tuple(operations), (*constants, *params), tuple(result_keys), ())
         count, unroll = len(starts), self.unroll
 
         def apply(*arrays: Any) -> list[Any]:
             fixed, carries = arrays[: len(constants)], arrays[len(constants) : len(constants) + count]
 
             def body(carry: tuple[Any, ...], slices: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-                found = kernel(*fixed, *carry, *slices)
-                return found[:count], found[count:]
+                outputs = kernel(*fixed, *carry, *slices)
+                return outputs[:count], outputs[count:]
 
             rest = arrays[len(constants) + count :]
             last, stacked = jax.lax.scan(body, carries, rest, loop.length, loop.reverse, unroll=unroll)
@@ -205,7 +205,7 @@ def _put_slice(stack: jax.Array, value: jax.Array, index: jax.Array) -> list[jax
 
 
 def _interrupted(instructions: Iterable[Instruction]) -> bool:
-    """Whether something in there cannot be part of a compiled program."""
+    """Whether any instruction cannot be part of a compiled program."""
     return any(
         isinstance(i, (Send, Recv))
         or (isinstance(i, Run) and isinstance(i.node, Call) and i.node.host is not None)
@@ -215,7 +215,7 @@ def _interrupted(instructions: Iterable[Instruction]) -> bool:
 
 
 def _first_use(items: Sequence[Item], key: Key) -> int:
-    """The place right after a value is there: as early as possible, so that it shares its maker's segment."""
+    """The index right after the item that writes the value, so that its use shares that item's segment."""
     for i, item in enumerate(items):
         if key in writes(item):
             return i + 1
@@ -223,7 +223,7 @@ def _first_use(items: Sequence[Item], key: Key) -> int:
 
 
 def _donatable(program: Program) -> set[Key]:
-    """State that this fragment alone holds: never sent, never reported, no two leaves in one buffer."""
+    """State whose buffers may be donated: never sent, never reported as a metric, no two leaves in one buffer."""
     graph = program.graph
     crossing = {i.value.id for i in _interfaces(program.instructions)} | {graph.metrics[i].id for i in program.metrics}
     results = [graph.state_outputs[i].id for i in program.state]

@@ -1,4 +1,4 @@
-"""What a worker says of its iterations."""
+"""What a worker reports of its iterations."""
 
 import dataclasses
 from typing import Any
@@ -6,25 +6,25 @@ from typing import Any
 
 @dataclasses.dataclass
 class Times:
-    """Seconds that a worker computed, and in total, over the iterations in which it was watched."""
+    """Seconds spent computing, and in total, over the iterations that were measured."""
 
     busy: float = 0.0
     total: float = 0.0
 
     @property
     def share(self) -> float:
-        """Of its time, what it computed."""
+        """The share of its time spent computing."""
         return self.busy / self.total if self.total else 0.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """One iteration of a worker: its metrics, by position, and how old the parameters behind it were."""
+    """One iteration of a worker: its metrics, by position, and how stale the acting parameters were."""
 
     metrics: dict[int, Any]
     lag: int | None = None
-    """Versions between the parameters that acted and those that learned; None where they are the same by design."""
+    """Versions between the acting and the learning parameters; None where they are the same by design."""
     source: int | None = None
-    """The replica that it learned from, where any may come first."""
+    """The replica whose data it learned from, under a delivery that takes any replica first."""
     dropped: int = 0
-    """How many bundles were dropped before this one, because they were too old."""
+    """Bundles dropped before this one because they were too stale."""

@@ -1,7 +1,7 @@
-"""What a worker executes.
+"""The steps that a worker executes.
 
 steps ::= Segment (compiled) | Host (run in Python) | Put (send) | Take (receive)
-        | Rounds (a loop with any of the last three inside)
+        | Rounds (a Python loop that contains any of the last three)
 """
 
 import dataclasses
@@ -12,14 +12,14 @@ from fragmenta.graph import Interface, Program, Value
 from fragmenta.profiling.timeline import Span
 
 Key = int | tuple[int, int] | tuple[str, int]
-"""A value, one replica's part of a value, or by a name the counter of a loop or what is drawn for it ahead."""
+"""A value, one replica's part of a value, or (named) a loop counter or random bits drawn before a loop."""
 REPLICA: Key = ("replica", 0)
-"""The number of the replica."""
+"""The index of the replica."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Operation:
-    """Something to compute inside a segment."""
+    """A computation inside a segment."""
 
     inputs: tuple[Key, ...]
     outputs: tuple[Key, ...]
@@ -27,7 +27,7 @@ class Operation:
     label: str = ""
     effects: bool = False
     meets: bool = False
-    """Replicas exchange values in it."""
+    """Whether replicas exchange values in it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,28 +51,28 @@ class Segment:
 
     def __call__(self, *arrays: Any) -> tuple[Any, ...]:
         """Compute the outputs from the inputs, as plain JAX."""
-        known = dict(zip(self.inputs, arrays, strict=True))
+        values = dict(zip(self.inputs, arrays, strict=True))
         for operation in self.operations:
-            results = operation.apply(*(known[key] for key in operation.inputs))
-            known.update(zip(operation.outputs, results, strict=True))
-        return tuple(known[key] for key in self.outputs)
+            results = operation.apply(*(values[key] for key in operation.inputs))
+            values.update(zip(operation.outputs, results, strict=True))
+        return tuple(values[key] for key in self.outputs)
 
-    def noted(self, begin: int, end: int, burst: int = 0) -> Span:
-        """A run of it, or of so many iterations at once."""
+    def timeline_entry(self, begin: int, end: int, burst: int = 0) -> Span:
+        """One run of it, or of a burst of iterations."""
         return Span(begin, end, "burst" if burst else "segment", self.label)
 
 
 @dataclasses.dataclass(frozen=True)
 class Host:
-    """A stage that runs outside compiled programs, on arrays of numpy."""
+    """A stage that runs outside compiled programs, on numpy arrays."""
 
     inputs: tuple[Key, ...]
     outputs: tuple[Key, ...]
     apply: Callable[..., Sequence[Any]]
     label: str
 
-    def noted(self, begin: int, end: int) -> Span:
-        """A run of it."""
+    def timeline_entry(self, begin: int, end: int) -> Span:
+        """One run of it."""
         return Span(begin, end, "host", self.label)
 
 
@@ -84,8 +84,8 @@ class Put:
     keys: tuple[Key, ...]
     split: Callable[..., Sequence[Any]] | None = None
 
-    def noted(self, begin: int, end: int) -> None:
-        """Nothing: the channel notes what is sent."""
+    def timeline_entry(self, begin: int, end: int) -> None:
+        """Nothing: the channel records the sent value itself."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,28 +96,28 @@ class Take:
     keys: tuple[Key, ...]
     join: Callable[..., Sequence[Any]] | None = None
 
-    def noted(self, begin: int, end: int) -> Span:
-        """The wait for the value and its way to where it is used."""
+    def timeline_entry(self, begin: int, end: int) -> Span:
+        """The wait for the value and its transfer to the device."""
         name = self.interface.name or str(self.interface.value)
         return Span(begin, end, "take", f"take {name} from {self.interface.producer}")
 
 
 @dataclasses.dataclass(frozen=True)
 class Rounds:
-    """A loop in Python. `carried` has, per carry: where it starts, its name inside, its next value, where it ends."""
+    """A loop in Python. `carried` has four keys per carry: initial value, body parameter, body result, final value."""
 
     length: int
     reverse: bool
     counter: Key
     carried: tuple[tuple[Key, Key, Key, Key], ...]
     buffers: tuple[Key, ...]
-    """Outputs that segments stack, on the device."""
+    """Outputs that segments stack on the device."""
     body: "tuple[Step, ...]"
     on_host: tuple[tuple[Key, Key], ...] = ()
-    """Outputs whose rows the host makes or takes, which are stacked there: where to, and the value of each round."""
+    """Outputs that are stacked on the host, because host stages read or write them: (stack, value of each round)."""
 
-    def noted(self, begin: int, end: int) -> Span:
-        """All its rounds."""
+    def timeline_entry(self, begin: int, end: int) -> Span:
+        """All rounds of it."""
         return Span(begin, end, "loop", f"loop x{self.length}")
 
 
@@ -126,7 +126,7 @@ Step = Segment | Host | Put | Take | Rounds
 
 @dataclasses.dataclass(frozen=True)
 class Schedule:
-    """A program ready to be compiled; `shapes` has every value that can enter or leave a segment."""
+    """A program ready to compile; `shapes` has every value that can enter or leave a segment."""
 
     program: Program
     steps: tuple[Step, ...]
@@ -134,11 +134,11 @@ class Schedule:
 
 
 Item = Operation | Host | Put | Take | Rounds
-"""A step before its operations are joined."""
+"""A step before operations are fused into segments."""
 
 
 def reads(item: Item | Step) -> set[Key]:
-    """What a step needs from before it."""
+    """The keys that a step reads from earlier steps."""
     if isinstance(item, (Operation, Segment, Host)):
         return set(item.inputs)
     if isinstance(item, Put):
@@ -146,12 +146,12 @@ def reads(item: Item | Step) -> set[Key]:
     if isinstance(item, Take):
         return set()
     inside = {key for step in item.body for key in reads(step)} | {value for _, value in item.on_host}
-    own = {param for _, param, _, _ in item.carried} | {key for step in item.body for key in writes(step)}
-    return (inside - own - set(item.buffers)) | {start for start, _, _, _ in item.carried}
+    local = {param for _, param, _, _ in item.carried} | {key for step in item.body for key in writes(step)}
+    return (inside - local - set(item.buffers)) | {start for start, _, _, _ in item.carried}
 
 
 def writes(item: Item | Step) -> set[Key]:
-    """What is there after a step."""
+    """The keys that a step writes."""
     if isinstance(item, (Operation, Segment, Host)):
         return set(item.outputs)
     if isinstance(item, Put):
@@ -163,7 +163,7 @@ def writes(item: Item | Step) -> set[Key]:
 
 
 def late_takes(steps: Sequence[Step]) -> Iterator[Take]:
-    """What a worker takes one iteration late."""
+    """The receives that run one iteration behind."""
     for step in steps:
         if isinstance(step, Rounds):
             yield from late_takes(step.body)
@@ -172,38 +172,38 @@ def late_takes(steps: Sequence[Step]) -> Iterator[Take]:
 
 
 def join_operations(items: Sequence[Item], live: set[Key], donatable: set[Key]) -> tuple[Step, ...]:
-    """Join neighbouring operations; keep of each segment only what is read later or `live` at the end."""
+    """Fuse adjacent operations into segments, which output only keys that are read later or in `live`."""
     groups: list[list[Operation] | Host | Put | Take | Rounds] = []
     pending: list[Operation] = []
     for item in items:
         if isinstance(item, Operation):
             pending.append(item)
             continue
-        made = {key for op in pending for key in op.outputs}
-        # Glue that nobody waits for goes into a later segment: a call costs more than it does. Stages do not wait.
-        if pending and (made & reads(item) or any(op.label for op in pending)):
+        written = {key for op in pending for key in op.outputs}
+        # Glue that this item does not read joins a later segment: a call costs more than the glue. Stages do not wait.
+        if pending and (written & reads(item) or any(op.label for op in pending)):
             groups.append(pending)
             pending = []
         groups.append(item)
     if pending:
         groups.append(pending)
     steps: list[Step] = []
-    wanted = set(live)
+    live_keys = set(live)
     for group in reversed(groups):
         if isinstance(group, list):
-            made = {key for op in group for key in op.outputs}
-            first_made: set[Key] = set()
+            written = {key for op in group for key in op.outputs}
+            written_before: set[Key] = set()
             inputs: dict[Key, None] = {}
             for op in group:
-                inputs.update(dict.fromkeys(key for key in op.inputs if key not in first_made))
-                first_made.update(op.outputs)
-            outputs = tuple(key for key in dict.fromkeys(k for op in group for k in op.outputs) if key in wanted)
+                inputs.update(dict.fromkeys(key for key in op.inputs if key not in written_before))
+                written_before.update(op.outputs)
+            outputs = tuple(key for key in dict.fromkeys(k for op in group for k in op.outputs) if key in live_keys)
             if not outputs and not any(op.effects for op in group):
                 continue
-            dying = tuple(i for i, k in enumerate(inputs) if k in donatable and (k not in wanted or k in made))
-            steps.append(Segment(tuple(group), tuple(inputs), outputs, dying))
-            wanted = (wanted - made) | set(inputs)
+            donated = tuple(i for i, k in enumerate(inputs) if k in donatable and (k not in live_keys or k in written))
+            steps.append(Segment(tuple(group), tuple(inputs), outputs, donated))
+            live_keys = (live_keys - written) | set(inputs)
         else:
             steps.append(group)
-            wanted = (wanted - writes(group)) | reads(group)
+            live_keys = (live_keys - writes(group)) | reads(group)
     return tuple(reversed(steps))

@@ -1,4 +1,4 @@
-"""Programs over the same devices take turns: two whose collectives wait for each other's devices would wait forever."""
+"""Serialises launches of programs that share devices: collectives that wait for each other's devices would deadlock."""
 
 import contextlib
 import dataclasses
@@ -13,9 +13,9 @@ from fragmenta.worker.deploy import Deployment
 
 
 def take_turns(deployments: Sequence[Deployment]) -> list[Deployment]:
-    """The same deployments; those that use several devices, of which another one uses some too, launch in turn.
+    """The same deployments, with those that use several devices and share some of them launching in turn.
 
-    Afterwards all devices have these launches in one order, whatever thread each comes from.
+    All devices then see these launches in the same order, whichever thread they come from.
     """
     users = Counter(device for d in deployments if _is_wide(d) for device in d.site.devices)
     locks = {device: threading.Lock() for device, count in users.items() if count > 1}
@@ -27,21 +27,21 @@ def _is_wide(deployment: Deployment) -> bool:
 
 
 def _in_turn(deployment: Deployment, locks: dict[Any, threading.Lock]) -> Deployment:
-    # Everybody takes them in the order of the devices' numbers, so that no two hold what the other needs.
+    # All threads acquire the locks in the order of device ids, so that no two threads deadlock.
     shared = sorted(set(deployment.site.devices) & set(locks), key=lambda device: device.id)
     if not shared:
         return deployment
     turn = [locks[device] for device in shared]
-    # An accelerator does what it is given in order. CPU devices do not, and get stuck once launches pile up.
-    finishes = deployment.site.platform == "cpu"
+    # An accelerator executes launches in order. CPU devices do not, and deadlock once launches pile up.
+    blocks = deployment.site.platform == "cpu"
 
     def wrapped(program: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arrays: Any) -> Any:
-            with contextlib.ExitStack() as held:
+            with contextlib.ExitStack() as stack:
                 for lock in turn:
-                    held.enter_context(lock)
+                    stack.enter_context(lock)
                 results = program(*arrays)
-                return jax.block_until_ready(results) if finishes else results
+                return jax.block_until_ready(results) if blocks else results
 
         return call
 

@@ -1,4 +1,4 @@
-"""What a worker does, in words."""
+"""Descriptions of a worker's activity, for messages."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,16 +8,16 @@ from fragmenta.worker.steps import Host, Put, Segment, Step, Take
 
 
 def doing(step: Step | None) -> str:
-    """What a worker does that is at this step."""
+    """What a worker at this step is doing."""
     if isinstance(step, Put):
-        return f"hands {shown(step.interface)} to {step.interface.consumer}"
+        return f"sends {interface_text(step.interface)} to {step.interface.consumer}"
     if isinstance(step, Take):
-        return f"waits for {shown(step.interface)} from {step.interface.producer}"
+        return f"waits for {interface_text(step.interface)} from {step.interface.producer}"
     return f"computes {step.label}" if isinstance(step, (Segment, Host)) else "computes"
 
 
-def shown(interface: Interface) -> str:
-    """A value that crosses: its name, type and shape."""
+def interface_text(interface: Interface) -> str:
+    """An interface's name, type and shape."""
     return f"'{interface.name}' {interface.value}" if interface.name else str(interface.value)
 
 

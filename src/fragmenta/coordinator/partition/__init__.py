@@ -1,1 +1,1 @@
-"""What replicas compute of a program: for every equation, which part of it each of them does and what they exchange."""
+"""How replicas share the work of a program: for every equation, the part that each computes and what they exchange."""

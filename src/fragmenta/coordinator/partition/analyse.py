@@ -1,9 +1,9 @@
 """Decide for every equation of a program how replicas compute it.
 
-on parts                    a rule says that it is the same along the parts
-on parts, then combined     a rule says how results of parts make one, or that they are summands of it
-whole, from what is shared  all inputs are the same for all replicas
-whole, on gathered inputs   no rule says otherwise
+on parts                   a rule says that each part can be computed on its own
+on parts, then combined    a rule says how the results of parts are reduced, or that they are partial sums
+whole, on whole inputs     every replica already holds all inputs whole
+whole, on gathered inputs  no rule applies
 """
 
 from collections.abc import Callable, Sequence
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fragmenta.coordinator.partition import control, loops
-from fragmenta.coordinator.partition.block import Block, Placed, Step, Taker
+from fragmenta.coordinator.partition.block import Block, PlacedStep, Step, Taker
 from fragmenta.coordinator.partition.costs import exchange, operations, taker_of
 from fragmenta.coordinator.partition.knowledge import (
     Known,
@@ -23,7 +23,7 @@ from fragmenta.coordinator.partition.knowledge import (
     known_results,
 )
 from fragmenta.coordinator.partition.linear import linear
-from fragmenta.coordinator.partition.parts import Replica, meets
+from fragmenta.coordinator.partition.parts import Replica, needs_exchange
 from fragmenta.coordinator.partition.rules import RULES
 from fragmenta.coordinator.partition.way import Case, Way
 from fragmenta.graph.exchange import Exchange, Repeated, Work
@@ -36,39 +36,39 @@ CONTROL: dict[str, Callable[["Partitioner", Case], Step | None]] = {
     "cond": control.cond,
     "custom_linear_solve": control.linear_solve,
 }
-"""What has jaxprs of its own that are walked, each by a rule that knows how often it runs them."""
+"""Primitives with inner jaxprs that are partitioned in turn, by rules that know how often each jaxpr runs."""
 
 _COPIES = {"broadcast_in_dim", "transpose", "reshape", "squeeze", "expand_dims", "tile", "convert_element_type"}
-"""What makes a value of another one's entries, or several of each."""
+"""Primitives that only rearrange, cast or repeat the entries of their input."""
 
 
 class Partitioner:
-    """Partitions jaxprs among `parts` replicas; remembers what it has decided."""
+    """Partitions jaxprs among `parts` replicas, and caches the results."""
 
     def __init__(self, parts: int) -> None:
         self.parts = parts
-        self._found: dict[Any, tuple[Any, Block]] = {}
+        self._blocks: dict[Any, tuple[Any, Block]] = {}
 
     def block(self, closed: Any, layouts: Sequence[Layout], known: Sequence[Known] = ()) -> Block:
-        """How replicas compute a jaxpr whose inputs they hold so.
+        """How replicas compute a jaxpr whose inputs have these layouts.
 
-        Afterwards every equation has a step whose inputs can be had from what is held, and no sum that is needed whole
-        is kept in summands.
+        Afterwards every equation has a step whose inputs can be converted from the layouts held, and no value that is
+        needed whole is left as partial sums.
         """
         known = tuple(known) or (None,) * len(layouts)
-        key = id(closed), tuple(layouts), tuple(_name(k) for k in known)
-        if key not in self._found:
+        key = id(closed), tuple(layouts), tuple(_cache_key(k) for k in known)
+        if key not in self._blocks:
             early: dict[Any, Taker] = {}
             while True:
                 walk = _Walk(self, closed, layouts, known, early)
                 if walk.early.keys() == early.keys():
                     break
                 early = walk.early
-            self._found[key] = closed, walk.block()  # the jaxpr is kept, so that its id stays its own
-        return self._found[key][1]
+            self._blocks[key] = closed, walk.block()  # keeping the jaxpr alive keeps its id unique
+        return self._blocks[key][1]
 
     def step(self, case: Case) -> Step:
-        """How replicas do one equation."""
+        """How replicas compute one equation."""
         equation, layouts = case.equation, case.layouts
         name = equation.primitive.name
         called = jaxprs.called_jaxpr(equation)
@@ -84,9 +84,9 @@ class Partitioner:
 
     def _way(self, case: Case) -> Way | None:
         if PARTIAL in case.layouts:
-            kept = linear(case)
-            if kept:
-                return kept
+            linear_way = linear(case)
+            if linear_way:
+                return linear_way
             layouts = tuple(WHOLE if layout == PARTIAL else layout for layout in case.layouts)
             case = Case(case.equation, layouts, case.known, case.columns, case.parts)
         if not _divides_keys(case.equation):
@@ -95,11 +95,11 @@ class Partitioner:
         way = rule(case) if rule and any(map(case.split, range(len(case.layouts)))) else None
         if way is None:
             return None
-        fitting = zip((*way.inputs, *way.outputs), (*case.equation.invars, *case.equation.outvars), strict=True)
-        whole = zip(way.outputs, case.equation.outvars, strict=True)
-        if any(s == PARTIAL and v.aval.dtype == bool for s, v in whole):  # what is true for several is not their sum
+        pairs = zip((*way.inputs, *way.outputs), (*case.equation.invars, *case.equation.outvars), strict=True)
+        outputs = zip(way.outputs, case.equation.outvars, strict=True)
+        if any(s == PARTIAL and v.aval.dtype == bool for s, v in outputs):  # booleans have no partial sums
             return None
-        return way if all(not isinstance(s, Split) or case.fits(a.aval.shape, s) for s, a in fitting) else None
+        return way if all(not isinstance(s, Split) or case.fits(a.aval.shape, s) for s, a in pairs) else None
 
     def _on_parts(self, case: Case, way: Way) -> Step:
         equation = case.equation
@@ -108,7 +108,9 @@ class Partitioner:
             if way.run:
                 return way.run(replica, inputs)
             results = jaxprs.bind(equation, inputs, **way.params)
-            return [control.combined(equation, result, replica) for result in results] if way.combine else results
+            return (
+                [control.combine_results(equation, result, replica) for result in results] if way.combine else results
+            )
 
         taker = taker_of(equation)
         exchanges = tuple(exchange("reduce", v, taker) for v in equation.outvars) if way.combine else ()
@@ -126,7 +128,7 @@ class Partitioner:
         )
 
     def whole(self, case: Case) -> Step:
-        """Every replica does all of an equation."""
+        """Every replica computes an equation in full."""
         equation = case.equation
 
         def run(_: Replica, inputs: list[Any], __: Any) -> list[Any]:
@@ -141,8 +143,8 @@ class Partitioner:
 
 
 class _Walk:
-    """One pass over the equations of a jaxpr. What is in `early` is made whole where it is made: sums are combined, and
-    copies are made of what was gathered, not gathered themselves."""
+    """One pass over the equations of a jaxpr. Values in `early` become whole where they are computed: partial sums are
+    added up there, and copies are computed from a gathered input instead of being gathered themselves."""
 
     def __init__(
         self,
@@ -155,7 +157,7 @@ class _Walk:
         self.partitioner, self.early = partitioner, dict(early)
         self.jaxpr, self.constants = jaxprs.open_jaxpr(closed)
         self.inputs = tuple(layouts)
-        self.held: dict[Any, Layout] = dict(zip(self.jaxpr.invars, layouts, strict=True))
+        self.layouts: dict[Any, Layout] = dict(zip(self.jaxpr.invars, layouts, strict=True))
         self.known: dict[Any, Known] = dict(zip(self.jaxpr.invars, known, strict=True))
         self.columns: dict[Any, tuple[Known, ...]] = {}
         self.places = {variable: i for i, variable in enumerate(self.jaxpr.invars)}
@@ -163,11 +165,11 @@ class _Walk:
         self.makers: dict[Any, Any] = {}
         self.whole: dict[int, Taker] = {}
         self.exchanges: list[Exchange] = []
-        self.steps: list[Placed] = []
+        self.steps: list[PlacedStep] = []
         self.uses_index = False
         self.work = Work()
         for variable, value in zip(self.jaxpr.constvars, self.constants, strict=True):
-            self.held[variable], self.known[variable] = WHOLE, known_constant(value, variable.aval)
+            self.layouts[variable], self.known[variable] = WHOLE, known_constant(value, variable.aval)
         for equation in self.jaxpr.eqns:
             self._equation(equation)
 
@@ -201,27 +203,27 @@ class _Walk:
         case = Case(equation, layouts, known, columns, self.partitioner.parts)
         copies = equation.primitive.name in _COPIES and equation.outvars[0] in self.early
         step = self.partitioner.whole(case) if copies else self.partitioner.step(case)
-        for i, (atom, now, wanted) in enumerate(zip(atoms, layouts, step.inputs, strict=True)):
-            self.uses_index |= now != wanted and wanted != WHOLE
-            if meets(now, wanted) or (i in step.whole and now != WHOLE):
-                for_others = self.early[equation.outvars[0]] if copies else taker_of(equation)
-                self._take_whole(atom, now, step.whole.get(i) or for_others)
-        kept = []
+        for i, (atom, now, target) in enumerate(zip(atoms, layouts, step.inputs, strict=True)):
+            self.uses_index |= now != target and target != WHOLE
+            if needs_exchange(now, target) or (i in step.whole and now != WHOLE):
+                default_taker = self.early[equation.outvars[0]] if copies else taker_of(equation)
+                self._take_whole(atom, now, step.whole.get(i) or default_taker)
+        output_layouts = []
         for variable, layout in zip(equation.outvars, step.outputs, strict=True):
             self.makers[variable] = equation
             if layout == PARTIAL and variable in self.early:
                 self.exchanges.append(exchange("sum", variable, taker_of(equation)))
                 layout = WHOLE
-            kept.append(layout)
-            self.held[variable] = layout
-        for variable, found in zip(equation.outvars, step.known, strict=False):
-            self.known[variable] = found
+            output_layouts.append(layout)
+            self.layouts[variable] = layout
+        for variable, value in zip(equation.outvars, step.known, strict=False):
+            self.known[variable] = value
         if step.columns:
             self.columns[equation.outvars[0]] = step.columns
         self.exchanges += step.exchanges
         self.uses_index |= step.uses_index
         self.work += step.work
-        self.steps.append(Placed(equation, step, tuple(kept)))
+        self.steps.append(PlacedStep(equation, step, tuple(output_layouts)))
 
     def _take_whole(self, atom: Any, now: Layout, taker: Taker) -> None:
         if atom in self.places:
@@ -233,24 +235,24 @@ class _Walk:
             self.exchanges.append(exchange("gather", atom, taker))
 
     def _is_copy(self, atom: Any) -> bool:
-        """Whether it is made of something no larger, only by moving and copying."""
+        """Whether a value is a rearranged or repeated copy of one that is no larger."""
         maker = self.makers[atom]
         return maker.primitive.name in _COPIES and maker.invars[0].aval.size <= atom.aval.size
 
     def _layout(self, atom: Any) -> Layout:
-        return WHOLE if jaxprs.is_literal(atom) else self.held[atom]
+        return WHOLE if jaxprs.is_literal(atom) else self.layouts[atom]
 
     def _known(self, atom: Any) -> Known:
         return known_constant(atom.val, atom.aval) if jaxprs.is_literal(atom) else self.known.get(atom)
 
 
 def _divides_keys(equation: Any) -> bool:
-    """Whether an equation draws for each key alone: JAX's other generators draw otherwise for several keys at once."""
+    """Whether an equation may be split by keys: with JAX's other generators the numbers depend on the batch of keys."""
     if not equation.primitive.name.startswith("random_"):
         return True
     keys = [v.aval.dtype for v in (*equation.invars, *equation.outvars) if jaxprs.key_dtype(v.aval.dtype)]
     return all(jaxprs.key_generator(dtype) == "threefry2x32" for dtype in keys)
 
 
-def _name(known: Known) -> Any:
+def _cache_key(known: Known) -> Any:
     return None if known is None else (known.shape, known.dtype.str, np.ascontiguousarray(distinct(known)).tobytes())

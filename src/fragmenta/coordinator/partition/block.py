@@ -1,4 +1,4 @@
-"""A jaxpr as replicas compute it: the steps in order, how they hold the results, and what they exchange."""
+"""A partitioned jaxpr: the steps in order, the layouts of the results, and what replicas exchange."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -7,97 +7,100 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 from fragmenta.coordinator.partition.knowledge import Known
-from fragmenta.coordinator.partition.parts import Replica, convert, meets
+from fragmenta.coordinator.partition.parts import Replica, convert, needs_exchange
 from fragmenta.graph.exchange import Exchange, Work
 from fragmenta.graph.layout import WHOLE, Layout
 from fragmenta.tracing.jaxprs import is_literal
 
 Run = Callable[[Replica, list[Any], Mapping[int, Any]], list[Any]]
-"""Takes a replica, what it has of the inputs, and those inputs whole (by position) that are wanted whole as well."""
+"""Takes a replica, its parts of the inputs, and (by position) the inputs that are also needed whole."""
 
 
 class Taker(NamedTuple):
-    """What takes a value whole: the operation, and the user's file and line."""
+    """The operation that needs a value whole, and the user's file and line."""
 
     operation: str
     line: str
 
     def at(self, line: str) -> "Taker":
-        """The same with a line, if it has none."""
+        """The same, with `line` if it has none."""
         return self if self.line else Taker(self.operation, line)
 
 
 class Step(NamedTuple):
-    """One equation: inputs as they are wanted, and a function of what a replica has of them."""
+    """How a replica computes one equation: the layouts of inputs and outputs, and a function of its parts."""
 
     inputs: tuple[Layout, ...]
     outputs: tuple[Layout, ...]
     run: Run
     exchanges: tuple[Exchange, ...] = ()
     whole: Mapping[int, Taker] = {}
-    """Inputs that `run` is also given whole, and what takes them so."""
+    """Inputs that `run` also receives whole, and the operation that needs them."""
     known: tuple[Known, ...] = ()
     columns: tuple[Known, ...] = ()
     work: Work = Work()
     uses_index: bool = False
 
 
-class Placed(NamedTuple):
-    """A step at its place: its equation, and how the results are kept."""
+class PlacedStep(NamedTuple):
+    """A step, its equation, and the layouts in which the results are kept."""
 
     equation: Any
     step: Step
-    kept: tuple[Layout, ...]
-    """A sum that somebody needs whole is combined where it is made."""
+    output_layouts: tuple[Layout, ...]
+    """Differ from `step.outputs` for partial sums that are needed whole: they are added up here."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Block:
-    """A jaxpr, partitioned for one choice of its inputs' layouts."""
+    """A jaxpr, partitioned for given layouts of its inputs."""
 
     jaxpr: Any
     constants: tuple[Any, ...]
     inputs: tuple[Layout, ...]
-    steps: tuple[Placed, ...]
+    steps: tuple[PlacedStep, ...]
     outputs: tuple[Layout, ...]
     known: tuple[Known, ...]
     exchanges: tuple[Exchange, ...]
     whole: Mapping[int, Taker]
-    """Inputs, by position, that have to be there whole as well; whoever runs the block sees to it."""
+    """Inputs, by position, that are also needed whole; the caller of `run` provides them."""
     uses_index: bool
-    """Whether what a replica does depends on its number."""
+    """Whether the computation depends on the index of the replica."""
     work: Work
 
     def run(self, replica: Replica, values: list[Any], whole: Mapping[int, Any]) -> list[Any]:
-        """Compute a replica's results from what it has of the inputs, and from those inputs that are there whole."""
-        held: dict[Any, tuple[Any, Layout]] = {}
+        """Compute a replica's results from its parts of the inputs, and from the inputs that are given whole."""
+        scope: dict[Any, tuple[Any, Layout]] = {}
         converted: dict[tuple[Any, Layout], Any] = {}
         for variable, value, layout in zip(self.jaxpr.invars, values, self.inputs, strict=True):
-            held[variable] = value, layout
+            scope[variable] = value, layout
         for variable, value in zip(self.jaxpr.constvars, self.constants, strict=True):
-            held[variable] = value, WHOLE
+            scope[variable] = value, WHOLE
         for i in self.whole:
             converted[self.jaxpr.invars[i], WHOLE] = whole[i]
 
-        def read(atom: Any, wanted: Layout) -> Any:
+        def read(atom: Any, target: Layout) -> Any:
             if is_literal(atom):
-                return atom.val if wanted == WHOLE else convert(jnp.asarray(atom.val), WHOLE, wanted, replica)
-            value, now = held[atom]
-            if now == wanted:
+                return atom.val if target == WHOLE else convert(jnp.asarray(atom.val), WHOLE, target, replica)
+            value, now = scope[atom]
+            if now == target:
                 return value
-            if (atom, wanted) not in converted:
-                if meets(now, wanted) and wanted != WHOLE:
+            if (atom, target) not in converted:
+                if needs_exchange(now, target) and target != WHOLE:
                     value, now = read(atom, WHOLE), WHOLE
-                converted[atom, wanted] = convert(value, now, wanted, replica)
-            return converted[atom, wanted]
+                converted[atom, target] = convert(value, now, target, replica)
+            return converted[atom, target]
 
-        for equation, step, kept in self.steps:
-            arguments = [read(atom, wanted) for atom, wanted in zip(equation.invars, step.inputs, strict=True)]
+        for equation, step, output_layouts in self.steps:
+            arguments = [read(atom, target) for atom, target in zip(equation.invars, step.inputs, strict=True)]
             results = step.run(replica, arguments, {i: read(equation.invars[i], WHOLE) for i in step.whole})
-            for variable, value, now, after in zip(equation.outvars, results, step.outputs, kept, strict=True):
-                held[variable] = convert(value, now, after, replica), after
-        found = [read(atom, layout) for atom, layout in zip(self.jaxpr.outvars, self.outputs, strict=True)]
-        numbers = map(is_literal, self.jaxpr.outvars)
+            for variable, value, now, after in zip(
+                equation.outvars, results, step.outputs, output_layouts, strict=True
+            ):
+                scope[variable] = convert(value, now, after, replica), after
+        outputs = [read(atom, layout) for atom, layout in zip(self.jaxpr.outvars, self.outputs, strict=True)]
+        literal = map(is_literal, self.jaxpr.outvars)
         return [
-            jnp.asarray(x, a.aval.dtype) if n else x for x, a, n in zip(found, self.jaxpr.outvars, numbers, strict=True)
+            jnp.asarray(x, a.aval.dtype) if n else x
+            for x, a, n in zip(outputs, self.jaxpr.outvars, literal, strict=True)
         ]

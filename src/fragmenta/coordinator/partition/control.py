@@ -1,4 +1,4 @@
-"""Calls and branches: what is inside is partitioned in turn."""
+"""Calls and branches, whose inner jaxprs are partitioned in turn."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -9,7 +9,7 @@ import jax
 from fragmenta.coordinator.partition.block import Block, Step, Taker
 from fragmenta.coordinator.partition.costs import exchange, taker_of
 from fragmenta.coordinator.partition.knowledge import Known
-from fragmenta.coordinator.partition.parts import Replica, convert, gather, meets
+from fragmenta.coordinator.partition.parts import Replica, convert, gather, needs_exchange
 from fragmenta.coordinator.partition.way import Case
 from fragmenta.graph.exchange import Exchange, Work
 from fragmenta.graph.layout import PARTIAL, WHOLE, Layout, Split
@@ -19,27 +19,27 @@ if TYPE_CHECKING:
     from fragmenta.coordinator.partition.analyse import Partitioner
 
 
-def combined(equation: Any, result: Any, replica: Replica) -> Any:
-    """One result of those of all replicas, by the equation's own operation."""
+def combine_results(equation: Any, result: Any, replica: Replica) -> Any:
+    """Reduce the results of all replicas to one, with the equation's own operation."""
     rows = gather(result[None], Split(0), replica)
     return jaxprs.bind(equation, [rows], axes=(0,))[0]
 
 
 def call(partitioner: "Partitioner", case: Case, called: Any) -> Step:
-    """A function is what is in it."""
+    """A function call: partition the called jaxpr."""
     block = partitioner.block(called, case.layouts, case.known)
     barrier = case.params.get("prevent_cse") and case.params.get("differentiated")
 
     def run(replica: Replica, inputs: list[Any], whole: Mapping[int, Any]) -> list[Any]:
-        # What is to be computed again must not be found to be there already.
+        # Rematerialisation: XLA must not merge the recomputation with the original computation.
         return block.run(replica, jax.lax.optimization_barrier(inputs) if barrier else inputs, whole)
 
-    found = step_of(case.layouts, block.outputs, run, [block], whole=block.whole, known=block.known)
-    # Within a library's function no line is the user's: that of the call is.
+    step = step_of(case.layouts, block.outputs, run, [block], whole=block.whole, known=block.known)
+    # Inside a library function no line is the user's, so use the line of the call.
     line = jaxprs.source_line(case.equation)
-    named = (e if e.line else dataclasses.replace(e, line=line) for e in found.exchanges)
-    whole = {i: taker.at(line) for i, taker in found.whole.items()}
-    return found._replace(exchanges=tuple(named), work=found.work.at(line), whole=whole)
+    exchanges = (e if e.line else dataclasses.replace(e, line=line) for e in step.exchanges)
+    whole = {i: taker.at(line) for i, taker in step.whole.items()}
+    return step._replace(exchanges=tuple(exchanges), work=step.work.at(line), whole=whole)
 
 
 def step_of(
@@ -53,7 +53,7 @@ def step_of(
     known: tuple[Known, ...] = (),
     uses_index: bool = False,
 ) -> Step:
-    """A step that runs blocks so many times, with conversions in between."""
+    """A step that runs each block `times` times, with the exchanges `more` in between."""
     exchanges = tuple(e.repeated(times) for e in (*(e for block in blocks for e in block.exchanges), *more))
     work = sum((block.work.times(times) for block in blocks), Work())
     uses_index = uses_index or any(block.uses_index for block in blocks)
@@ -61,7 +61,7 @@ def step_of(
 
 
 def cond(partitioner: "Partitioner", case: Case) -> Step | None:
-    """All replicas take the same branch, so they may meet in it."""
+    """A conditional: all replicas take the same branch, so they may exchange values in it."""
     operands = case.layouts[1:]
     branches = [partitioner.block(branch, operands, case.known[1:]) for branch in case.params["branches"]]
     outputs = [_common(column) for column in zip(*(block.outputs for block in branches), strict=True)]
@@ -73,14 +73,15 @@ def cond(partitioner: "Partitioner", case: Case) -> Step | None:
 
     def run(replica: Replica, inputs: list[Any], _: Mapping[int, Any]) -> list[Any]:
         def branch(block: Block) -> Callable[..., list[Any]]:
-            def taken(*values: Any) -> list[Any]:
-                ready = {i: convert(values[i], operands[i], WHOLE, replica) for i in block.whole}
-                found = block.run(replica, list(values), ready)
+            def run_branch(*values: Any) -> list[Any]:
+                whole_inputs = {i: convert(values[i], operands[i], WHOLE, replica) for i in block.whole}
+                results = block.run(replica, list(values), whole_inputs)
                 return [
-                    convert(x, now, after, replica) for x, now, after in zip(found, block.outputs, outputs, strict=True)
+                    convert(x, now, after, replica)
+                    for x, now, after in zip(results, block.outputs, outputs, strict=True)
                 ]
 
-            return taken
+            return run_branch
 
         functions = [branch(block) for block in branches]
         platforms = case.params.get("branches_platforms")
@@ -94,7 +95,7 @@ def cond(partitioner: "Partitioner", case: Case) -> Step | None:
 
 
 def _common(layouts: Sequence[Layout]) -> Layout:
-    """How results of several branches are held alike."""
+    """A layout that the results of all branches can be converted to."""
     splits = {layout for layout in layouts if isinstance(layout, Split)}
     if len(splits) == 1:
         return splits.pop()
@@ -102,24 +103,26 @@ def _common(layouts: Sequence[Layout]) -> Layout:
 
 
 def conversions(case: Case, now: Sequence[Layout], after: Sequence[Layout], variables: Sequence[Any]) -> list[Exchange]:
-    """What replicas exchange to bring values from one layout to another."""
+    """Exchanges that convert values from one layout to another."""
     triples, taker = zip(now, after, variables, strict=False), taker_of(case.equation)
-    return [exchange(kind_of(a), v, taker) for a, b, v in triples if meets(a, b)]
+    return [exchange(kind_of(a), v, taker) for a, b, v in triples if needs_exchange(a, b)]
 
 
 def kind_of(layout: Layout) -> Literal["sum", "gather"]:
-    """How replicas get a value whole that they hold so."""
+    """The kind of exchange that makes a value of this layout whole."""
     return "sum" if layout == PARTIAL else "gather"
 
 
 def linear_solve(partitioner: "Partitioner", case: Case) -> Step | None:
-    """A linear system is what solves it; the rest of the equation is for derivatives, which are taken by now."""
+    """A linear solve: partition the solver. The other jaxprs are for derivatives, which have been taken by now."""
     lengths, solve = case.params["const_lengths"], case.params["jaxprs"].solve
     first = lengths.matvec + lengths.vecmat
-    own = [*range(first, first + lengths.solve), *range(sum(lengths), len(case.layouts))]
-    block = partitioner.block(solve, [case.layouts[i] for i in own], [case.known[i] for i in own])
+    solver_inputs = [*range(first, first + lengths.solve), *range(sum(lengths), len(case.layouts))]
+    block = partitioner.block(solve, [case.layouts[i] for i in solver_inputs], [case.known[i] for i in solver_inputs])
 
     def run(replica: Replica, inputs: list[Any], whole: Mapping[int, Any]) -> list[Any]:
-        return block.run(replica, [inputs[i] for i in own], {j: whole[own[j]] for j in block.whole})
+        return block.run(replica, [inputs[i] for i in solver_inputs], {j: whole[solver_inputs[j]] for j in block.whole})
 
-    return step_of(case.layouts, block.outputs, run, [block], whole={own[j]: taker for j, taker in block.whole.items()})
+    return step_of(
+        case.layouts, block.outputs, run, [block], whole={solver_inputs[j]: taker for j, taker in block.whole.items()}
+    )

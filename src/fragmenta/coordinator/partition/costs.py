@@ -1,4 +1,4 @@
-"""What an equation costs: about how many operations it takes, and what replicas exchange for it."""
+"""The cost of an equation: roughly how many operations it takes, and what replicas exchange for it."""
 
 import math
 from typing import Any
@@ -12,7 +12,7 @@ _FREE = {"reshape", "broadcast_in_dim", "squeeze", "expand_dims", "copy", "iota"
 
 
 def operations(equation: Any) -> float:
-    """Additions and multiplications of products, entries of anything else; all rounds of loops, if they are known."""
+    """Estimated operation count: multiply-adds of products, entries of anything else, times the length of a scan."""
     name, params = equation.primitive.name, equation.params
     inside = sum(operations(sub) for inner in jaxprs.inner_jaxprs(equation) for sub in jaxprs.open_jaxpr(inner)[0].eqns)
     if inside:
@@ -28,17 +28,17 @@ def operations(equation: Any) -> float:
         return 2.0 * sizes[0] * math.prod(equation.invars[1].aval.shape[2:])
     if name in ("random_bits", "threefry2x32"):
         return 20.0 * sum(sizes)
-    read = [atom.aval.size for atom in equation.invars if hasattr(atom.aval, "size")]
-    return float(max(*sizes, *read) if read else sum(sizes))
+    input_sizes = [atom.aval.size for atom in equation.invars if hasattr(atom.aval, "size")]
+    return float(max(*sizes, *input_sizes) if input_sizes else sum(sizes))
 
 
 def exchange(kind: Any, variable: Any, taker: Taker) -> Exchange:
-    """What it costs that something takes or gives a value whole."""
+    """The exchange that makes a value whole for an operation."""
     aval = variable.aval
     return Exchange(kind, aval.size * aval.dtype.itemsize, 1, *taker)
 
 
 def taker_of(equation: Any) -> Taker:
-    """What an equation does, and where: its primitive, or for a call the function that is called."""
+    """The name of an equation's primitive, or of the function it calls, with its source line."""
     name = str(equation.params.get("name") or equation.primitive.name)
     return Taker(name.removeprefix(STAGE_PREFIX), jaxprs.source_line(equation))

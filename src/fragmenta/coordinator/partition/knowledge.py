@@ -1,6 +1,6 @@
-"""What is known of values before anything runs: constants, and what is computed from nothing but them.
+"""Constant folding: the values that are known before anything runs.
 
-It tells a gather by `arange` over the environments, which stays within each replica's part, from any other.
+It distinguishes a gather by `arange` over the environments, which stays within each replica's part, from any other.
 """
 
 import math
@@ -10,24 +10,24 @@ from typing import Any
 import numpy as np
 
 LARGEST = 2**16
-"""Entries of an array that is remembered."""
+"""Arrays with more entries than this are not folded."""
 Known = np.ndarray | None
 
 
 def known_constant(value: Any, aval: Any) -> Known:
-    """A constant, if it is plain numbers and small."""
+    """A constant as a NumPy array, or None if it is not numeric or too large."""
     if not isinstance(aval.dtype, np.dtype) or aval.dtype.kind not in "biuf" or math.prod(aval.shape) > LARGEST:
         return None
     return np.asarray(value, aval.dtype)
 
 
 def distinct(known: np.ndarray) -> np.ndarray:
-    """All values of an array, without the copies that a broadcast makes."""
+    """The entries of an array without the copies that a broadcast makes."""
     return known[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in known.strides)]
 
 
 def known_results(equation: Any, inputs: Sequence[Known]) -> list[Known]:
-    """What is known of an equation's results."""
+    """The values of an equation's results where they are known, else None."""
     outputs = equation.outvars
     if len(outputs) != 1 or any(known is None for known in inputs):
         return [None] * len(outputs)
@@ -39,19 +39,19 @@ def known_results(equation: Any, inputs: Sequence[Known]) -> list[Known]:
     if aval.size > LARGEST and not uniform:
         return [None]
     with np.errstate(all="ignore"):
-        found = np.asarray(compute(equation, *inputs))
-    return [found if found.dtype == aval.dtype else found.astype(aval.dtype)]
+        result = np.asarray(compute(equation, *inputs))
+    return [result if result.dtype == aval.dtype else result.astype(aval.dtype)]
 
 
 def known_columns(equation: Any, columns: Sequence[tuple[Known, ...]]) -> tuple[Known, ...]:
-    """Of each entry of the last dimension of a result, what is known: of indices, put together from several."""
+    """Known columns (entries of the last dimension) of a result, for index arrays concatenated from several."""
     if equation.primitive.name == "concatenate" and equation.params["dimension"] == equation.outvars[0].aval.ndim - 1:
-        return tuple(column for found in columns for column in found)
+        return tuple(column for group in columns for column in group)
     return ()
 
 
 def columns_of(known: Known, aval: Any) -> tuple[Known, ...]:
-    """The entries of the last dimension of a value."""
+    """The columns (entries of the last dimension) of a value; None each if it is unknown."""
     count = aval.shape[-1] if aval.shape else 0
     if count > 8:
         return ()
@@ -59,11 +59,11 @@ def columns_of(known: Known, aval: Any) -> tuple[Known, ...]:
 
 
 def _broadcast(equation: Any, x: np.ndarray) -> np.ndarray:
-    shape, places = equation.params["shape"], equation.params["broadcast_dimensions"]
-    given = [1] * len(shape)
-    for at, size in zip(places, x.shape, strict=True):
-        given[at] = size
-    return np.broadcast_to(x.reshape(given), shape)
+    shape, dims = equation.params["shape"], equation.params["broadcast_dimensions"]
+    sizes = [1] * len(shape)
+    for at, size in zip(dims, x.shape, strict=True):
+        sizes[at] = size
+    return np.broadcast_to(x.reshape(sizes), shape)
 
 
 def _iota(equation: Any) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Rules for sums that are kept as one summand per replica through whatever is linear, so that many become one."""
+"""Rules that carry partial sums through linear operations, so that many exchanges become one."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -9,15 +9,15 @@ from fragmenta.graph.layout import PARTIAL, WHOLE
 
 
 def linear(case: Case) -> Way | None:
-    """How an equation with summands among its inputs gives summands, or None if it takes their sum."""
+    """How an equation with partial sums among its inputs returns partial sums, or None if it needs them added up."""
     rule = _RULES.get(case.equation.primitive.name)
     if rule is None or not rule(case):
         return None
     return Way(case.layouts, (PARTIAL,) * len(case.equation.outvars))
 
 
-def _alone(case: Case) -> bool:
-    """A function of the summand and of what all replicas have alike."""
+def _only_first(case: Case) -> bool:
+    """Only the first input is a partial sum; all others are whole."""
     return case.layouts[0] == PARTIAL and all(layout == WHOLE for layout in case.layouts[1:])
 
 
@@ -26,14 +26,21 @@ def _terms(case: Case) -> bool:
 
 
 def _product(case: Case) -> bool:
-    """By a number that is known: zero times infinity would not be the same for a summand as for the sum."""
+    """The factor must be known to be finite: with an infinite one, the sum of products can be NaN where the product of
+    the sum is not."""
     factors = [i for i, layout in enumerate(case.layouts) if layout != PARTIAL]
     return len(factors) == 1 and case.layouts[factors[0]] == WHOLE and _finite(case.known[factors[0]])
 
 
 def _quotient(case: Case) -> bool:
-    by = case.known[1]
-    return _alone(case) and by is not None and _finite(by) and bool(np.all(distinct(by) != 0)) and _inexact(case)
+    divisor = case.known[1]
+    return (
+        _only_first(case)
+        and divisor is not None
+        and _finite(divisor)
+        and bool(np.all(distinct(divisor) != 0))
+        and _inexact(case)
+    )
 
 
 def _finite(known: np.ndarray | None) -> bool:
@@ -41,12 +48,12 @@ def _finite(known: np.ndarray | None) -> bool:
 
 
 def _inexact(case: Case) -> bool:
-    """Not of integers, of which a quotient is rounded down."""
+    """Floating point, because integer division rounds."""
     return bool(jnp.issubdtype(case.equation.invars[0].aval.dtype, jnp.inexact))
 
 
-def _converted(case: Case) -> bool:
-    """Into a type that holds every number of the first."""
+def _conversion(case: Case) -> bool:
+    """A conversion to a floating-point type that represents every value of the first exactly."""
     before, after = case.equation.invars[0].aval.dtype, case.equation.outvars[0].aval.dtype
     kinds = {jnp.issubdtype(dtype, jnp.floating) for dtype in (before, after)}
     return (
@@ -56,25 +63,27 @@ def _converted(case: Case) -> bool:
     )
 
 
-def _selected(case: Case) -> bool:
+def _selection(case: Case) -> bool:
     terms = all(layout == PARTIAL or case.is_zero(i) for i, layout in enumerate(case.layouts) if i)
     return case.layouts[0] == WHOLE and terms
 
 
-def _padded(case: Case) -> bool:
-    return _alone(case) and case.is_zero(1)
+def _padding(case: Case) -> bool:
+    return _only_first(case) and case.is_zero(1)
 
 
 _RULES = {
     **dict.fromkeys(
         ("neg", "name", "copy", "copy_p", "reshape", "transpose", "squeeze", "expand_dims", "rev", "unstack", "tile"),
-        _alone,
+        _only_first,
     ),
-    **dict.fromkeys(("broadcast_in_dim", "reduce_sum", "slice", "split", "dynamic_slice", "stop_gradient"), _alone),
+    **dict.fromkeys(
+        ("broadcast_in_dim", "reduce_sum", "slice", "split", "dynamic_slice", "stop_gradient"), _only_first
+    ),
     **dict.fromkeys(("add", "sub", "add_any", "concatenate", "stack"), _terms),
     "mul": _product,
     "div": _quotient,
-    "convert_element_type": _converted,
-    "select_n": _selected,
-    "pad": _padded,
+    "convert_element_type": _conversion,
+    "select_n": _selection,
+    "pad": _padding,
 }

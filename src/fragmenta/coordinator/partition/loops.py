@@ -1,4 +1,4 @@
-"""Loops: what is inside is partitioned in turn, with the layouts of carries found by a fixed point."""
+"""Loops, whose bodies are partitioned in turn, with the layouts of carries found by fixed-point iteration."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def scan(partitioner: "Partitioner", case: Case) -> Step | None:
-    """A loop over time; over the parts themselves, if no round needs another one."""
+    """A loop over time, or over the split dimension itself if no round depends on another."""
     parts, layouts = jaxprs.scan_parts(case.equation), case.layouts
     first, then = parts.constants, parts.constants + parts.carries
     if not parts.carries and any(isinstance(s, Split) and s.dim == 0 for s in layouts[then:]):
@@ -28,13 +28,13 @@ def scan(partitioner: "Partitioner", case: Case) -> Step | None:
     sequences = [WHOLE if isinstance(s, Split) and s.dim == 0 else s for s in layouts[then:]]
     slices = [s.moved(s.dim - 1) if isinstance(s, Split) else s for s in sequences]
     body = case.params["jaxpr"]
-    fixed, known = layouts[:first], (*case.known[:first], *[None] * (len(layouts) - first))
+    constant_layouts, known = layouts[:first], (*case.known[:first], *[None] * (len(layouts) - first))
 
     def blocks(carries: Sequence[Layout]) -> Block:
-        return partitioner.block(body, (*fixed, *carries, *slices), known)
+        return partitioner.block(body, (*constant_layouts, *carries, *slices), known)
 
     zero = [case.is_zero(first + i) for i in range(parts.carries)]
-    block, carries = _settled(blocks, layouts[first:then], zero, first)
+    block, carries = _fixed_point(blocks, layouts[first:then], zero, first)
     stacked = [s.moved(s.dim + 1) if isinstance(s, Split) else s for s in block.outputs[parts.carries :]]
     ends = block.outputs[: parts.carries]
     inside = [i for i in block.whole if first <= i < then]
@@ -48,18 +48,18 @@ def scan(partitioner: "Partitioner", case: Case) -> Step | None:
         rows = {i: whole[i] for i in outside if i >= then}
 
         def step(carry: list[Any], x: tuple[list[Any], dict[int, Any]]) -> tuple[list[Any], list[Any]]:
-            ready = {i: whole[i] for i in outside if i < first} | x[1]
-            ready |= {i: convert(carry[i - first], carries[i - first], WHOLE, replica) for i in inside}
-            found = block.run(replica, [*inputs[:first], *carry, *x[0]], ready)
-            pairs = zip(found[: parts.carries], ends, carries, strict=True)
-            return [convert(x, now, after, replica) for x, now, after in pairs], found[parts.carries :]
+            whole_inputs = {i: whole[i] for i in outside if i < first} | x[1]
+            whole_inputs |= {i: convert(carry[i - first], carries[i - first], WHOLE, replica) for i in inside}
+            results = block.run(replica, [*inputs[:first], *carry, *x[0]], whole_inputs)
+            pairs = zip(results[: parts.carries], ends, carries, strict=True)
+            return [convert(x, now, after, replica) for x, now, after in pairs], results[parts.carries :]
 
         start, xs = inputs[first:then], (inputs[then:], rows)
-        last, ys = jax.lax.scan(step, start, xs, params["length"], params["reverse"], params["unroll"])
-        return [*last, *ys]
+        finals, ys = jax.lax.scan(step, start, xs, params["length"], params["reverse"], params["unroll"])
+        return [*finals, *ys]
 
     return step_of(
-        (*fixed, *carries, *sequences),
+        (*constant_layouts, *carries, *sequences),
         (*carries, *stacked),
         run,
         [block],
@@ -87,68 +87,76 @@ def _map(case: Case, first: int) -> Step | None:
 
 
 def while_loop(partitioner: "Partitioner", case: Case) -> Step | None:
-    """A loop until all replicas are done; where every row ends on its own, until a replica's own rows are."""
+    """A loop until all replicas are done; if rows end independently, as under vmap, until the replica's rows are."""
     params, layouts = case.params, case.layouts
-    tests, first = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
-    fixed, checked = layouts[tests:first], layouts[:tests]
+    test_constants, first = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
+    body_layouts, test_layouts = layouts[test_constants:first], layouts[:test_constants]
 
     def blocks(carries: Sequence[Layout]) -> Block:
-        known = (*case.known[tests:first], *[None] * len(carries))
-        return partitioner.block(params["body_jaxpr"], (*fixed, *carries), known)
+        known = (*case.known[test_constants:first], *[None] * len(carries))
+        return partitioner.block(params["body_jaxpr"], (*body_layouts, *carries), known)
 
-    def settled(start: Sequence[Layout]) -> tuple[Block, list[Layout], Block]:
-        block, carries = _settled(blocks, start, [case.is_zero(first + i) for i in range(len(start))], len(fixed))
-        return block, carries, partitioner.block(params["cond_jaxpr"], (*checked, *carries))
+    def partition_loop(start: Sequence[Layout]) -> tuple[Block, list[Layout], Block]:
+        block, carries = _fixed_point(
+            blocks, start, [case.is_zero(first + i) for i in range(len(start))], len(body_layouts)
+        )
+        return block, carries, partitioner.block(params["cond_jaxpr"], (*test_layouts, *carries))
 
-    block, carries, test = settled(layouts[first:])
-    own = test.outputs[0] if isinstance(test.outputs[0], Split) else None
-    if own:
+    block, carries, test = partition_loop(layouts[first:])
+    row_split = test.outputs[0] if isinstance(test.outputs[0], Split) else None
+    if row_split:
         shapes = [tuple(atom.aval.shape) for atom in case.equation.invars[first:]]
-        if not all(divides(shape, own, case.parts) for shape in shapes):
+        if not all(divides(shape, row_split, case.parts) for shape in shapes):
             return None
-        block, carries, test = settled([own] * len(carries))
-        apart = [*block.outputs, *carries, test.outputs[0]] == [own] * (2 * len(carries) + 1)
+        block, carries, test = partition_loop([row_split] * len(carries))
+        independent = [*block.outputs, *carries, test.outputs[0]] == [row_split] * (2 * len(carries) + 1)
         if (
-            not apart
+            not independent
             or block.exchanges
             or test.exchanges
-            or _among(block.whole, len(fixed))
-            or _among(test.whole, tests)
+            or _takes_carry_whole(block.whole, len(body_layouts))
+            or _takes_carry_whole(test.whole, test_constants)
         ):
             return None
     ends, variables = block.outputs, case.equation.invars
     more = conversions(case, ends, carries, variables[first:])
-    within = {i - len(fixed) for i in block.whole if i >= len(fixed)}, {i - tests for i in test.whole if i >= tests}
-    for found, taken, offset in ((block.whole, within[0], len(fixed)), (test.whole, within[1], tests)):
-        more += [exchange(kind_of(carries[i]), variables[first + i], found[i + offset]) for i in sorted(taken)]
-    outside = {i + tests: taker for i, taker in block.whole.items() if i < len(fixed)}
-    outside |= {i: taker for i, taker in test.whole.items() if i < tests}
+    carries_inside = (
+        {i - len(body_layouts) for i in block.whole if i >= len(body_layouts)},
+        {i - test_constants for i in test.whole if i >= test_constants},
+    )
+    offsets = len(body_layouts), test_constants
+    for takers, positions, offset in zip((block.whole, test.whole), carries_inside, offsets, strict=True):
+        more += [exchange(kind_of(carries[i]), variables[first + i], takers[i + offset]) for i in sorted(positions)]
+    outside = {i + test_constants: taker for i, taker in block.whole.items() if i < len(body_layouts)}
+    outside |= {i: taker for i, taker in test.whole.items() if i < test_constants}
 
     def run(replica: Replica, inputs: list[Any], whole: Mapping[int, Any]) -> list[Any]:
-        def ready(carry: Sequence[Any], wanted: set[int], offset: int) -> dict[int, Any]:
-            return {i + offset: convert(carry[i], carries[i], WHOLE, replica) for i in wanted}
+        def whole_carries(carry: Sequence[Any], positions: set[int], offset: int) -> dict[int, Any]:
+            return {i + offset: convert(carry[i], carries[i], WHOLE, replica) for i in positions}
 
         def goes_on(carry: Sequence[Any]) -> Any:
-            given = {i: whole[i] for i in test.whole if i < tests} | ready(carry, within[1], tests)
-            (found,) = test.run(replica, [*inputs[:tests], *carry], given)
-            return convert(found, test.outputs[0], own or WHOLE, replica)
+            whole_inputs = {i: whole[i] for i in test.whole if i < test_constants}
+            whole_inputs |= whole_carries(carry, carries_inside[1], test_constants)
+            (result,) = test.run(replica, [*inputs[:test_constants], *carry], whole_inputs)
+            return convert(result, test.outputs[0], row_split or WHOLE, replica)
 
         def step(carry: Sequence[Any]) -> list[Any]:
-            given = {i: whole[i + tests] for i in block.whole if i < len(fixed)} | ready(carry, within[0], len(fixed))
-            found = block.run(replica, [*inputs[tests:first], *carry], given)
-            found = [convert(x, now, after, replica) for x, now, after in zip(found, ends, carries, strict=True)]
-            return _where(goes_on(carry), found, carry) if rows else found
+            whole_inputs = {i: whole[i + test_constants] for i in block.whole if i < len(body_layouts)}
+            whole_inputs |= whole_carries(carry, carries_inside[0], len(body_layouts))
+            results = block.run(replica, [*inputs[test_constants:first], *carry], whole_inputs)
+            results = [convert(x, now, after, replica) for x, now, after in zip(results, ends, carries, strict=True)]
+            return _where(goes_on(carry), results, carry) if rows else results
 
-        rows = own is not None or bool(case.params["cond_jaxpr"].out_avals[0].shape)
+        rows = row_split is not None or bool(case.params["cond_jaxpr"].out_avals[0].shape)
         return list(jax.lax.while_loop(lambda c: jnp.any(goes_on(c)) if rows else goes_on(c), step, inputs[first:]))
 
     differs = any(a != b for a, b in zip(ends, carries, strict=True))
-    inputs = (*checked, *fixed, *carries)
+    inputs = (*test_layouts, *body_layouts, *carries)
     return step_of(inputs, carries, run, [block, test], 1, more, outside, uses_index=differs)
 
 
 def _where(goes_on: Any, new: Sequence[Any], old: Sequence[Any]) -> list[Any]:
-    """Rows that have ended stay as they are."""
+    """Update only the rows that have not ended."""
 
     def choose(a: Any, b: Any) -> Any:
         return jnp.where(goes_on.reshape(*goes_on.shape, *[1] * (a.ndim - goes_on.ndim)), a, b)
@@ -156,16 +164,16 @@ def _where(goes_on: Any, new: Sequence[Any], old: Sequence[Any]) -> list[Any]:
     return [choose(a, b) for a, b in zip(new, old, strict=True)]
 
 
-def _settled(
+def _fixed_point(
     blocks: Callable[[Sequence[Layout]], Block], start: Sequence[Layout], zero: Sequence[bool], first: int
 ) -> tuple[Block, list[Layout]]:
-    """The body of a loop and the layouts of its carries, such that what goes out can go in again.
+    """The body of a loop and layouts of its carries that are consistent from one round to the next.
 
-    What starts at zero may be a sum that the loop adds up, so that is tried first. A carry becomes whole at most once
-    more and stays so; until then it takes the layout that the body gives it.
+    A carry that starts at zero may be an accumulated sum, so partial sums are tried first. Otherwise a carry takes the
+    layout that the body gives it; if the two still disagree, it becomes whole for good.
     """
-    carries = [PARTIAL if none and now == WHOLE else now for now, none in zip(start, zero, strict=True)]
-    trying, final = list(zero), [False] * len(start)
+    carries = [PARTIAL if is_zero and now == WHOLE else now for now, is_zero in zip(start, zero, strict=True)]
+    may_be_partial, final = list(zero), [False] * len(start)
     while True:
         block = blocks(carries)
         before = list(carries)
@@ -176,19 +184,21 @@ def _settled(
             stays = isinstance(now, Split) and not taken_whole and not isinstance(after, Split)
             if now == WHOLE and isinstance(after, Split):
                 carries[i] = after
-            elif trying[i] and now == PARTIAL:
-                carries[i], trying[i] = WHOLE, False
+            elif may_be_partial[i] and now == PARTIAL:
+                carries[i], may_be_partial[i] = WHOLE, False
             elif not stays and not (now == WHOLE and after == PARTIAL):
                 carries[i], final[i] = WHOLE, True
         if carries == before:
             break
-    sums = [WHOLE if now == PARTIAL and started == WHOLE else now for now, started in zip(carries, start, strict=True)]
-    if sums != carries:
-        plain = blocks(sums)
-        if len(plain.exchanges) <= len(block.exchanges) and list(plain.outputs[: len(sums)]) == sums:
-            return plain, sums  # nothing is added up there
+    without_sums = [
+        WHOLE if now == PARTIAL and initial == WHOLE else now for now, initial in zip(carries, start, strict=True)
+    ]
+    if without_sums != carries:
+        plain = blocks(without_sums)
+        if len(plain.exchanges) <= len(block.exchanges) and list(plain.outputs[: len(without_sums)]) == without_sums:
+            return plain, without_sums  # partial sums save no exchange here
     return block, carries
 
 
-def _among(whole: Mapping[int, Any], first: int) -> bool:
+def _takes_carry_whole(whole: Mapping[int, Any], first: int) -> bool:
     return any(i >= first for i in whole)

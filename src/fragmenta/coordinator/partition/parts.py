@@ -1,4 +1,4 @@
-"""Parts of arrays: cut out, joined, and exchanged among replicas."""
+"""Parts of arrays: slicing, joining, and exchanging them among replicas."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -11,54 +11,54 @@ from fragmenta.tracing.jaxprs import key_dtype
 
 
 class Replica(NamedTuple):
-    """One of `parts` replicas, while its program is traced: its number, and the name of the axis that they meet on."""
+    """One of `parts` replicas, while its program is traced: its index, and the name of the axis for collectives."""
 
     parts: int
     index: Any
     axis: str | None
 
 
-def convert(x: Any, now: Layout, wanted: Layout, replica: Replica) -> Any:
-    """What a replica has of a value, from one layout to another."""
-    if now == wanted:
+def convert(x: Any, now: Layout, target: Layout, replica: Replica) -> Any:
+    """Convert a replica's part of a value from one layout to another."""
+    if now == target:
         return x
-    if wanted == PARTIAL:
+    if target == PARTIAL:
         x = convert(x, now, WHOLE, replica)
         return jnp.where(replica.index == 0, x, jnp.zeros_like(x))
     if now == PARTIAL:
         x = jax.lax.psum(x, replica.axis)
     elif isinstance(now, Split):
         x = gather(x, now, replica)
-    return part(x, wanted, replica.parts, replica.index) if isinstance(wanted, Split) else x
+    return part(x, target, replica.parts, replica.index) if isinstance(target, Split) else x
 
 
-def meets(now: Layout, wanted: Layout) -> bool:
-    """Whether replicas must exchange something to convert."""
-    return now not in (wanted, WHOLE)
+def needs_exchange(now: Layout, target: Layout) -> bool:
+    """Whether converting between these layouts needs communication."""
+    return now not in (target, WHOLE)
 
 
 def part(x: Any, split: Split, parts: int, index: Any) -> Any:
-    """Of a whole array the part of replica `index`."""
+    """The part of replica `index` of a whole array."""
     if key_dtype(x.dtype):
         return _wrapped(part(jax.random.key_data(x), split, parts, index), x)
     size = x.shape[split.dim] // (split.outer * parts)
-    apart = _unfold(x, split)
-    apart = jax.lax.dynamic_slice_in_dim(apart, index * size, size, split.dim + (split.outer > 1))
-    return _fold(apart, split)
+    unfolded = _unfold(x, split)
+    unfolded = jax.lax.dynamic_slice_in_dim(unfolded, index * size, size, split.dim + (split.outer > 1))
+    return _fold(unfolded, split)
 
 
 def parts_of(x: Any, split: Split, parts: int) -> list[Any]:
-    """A whole array cut into the parts of all replicas; works on arrays of numpy as well."""
-    apart = _unfold(x, split)
+    """A whole array, JAX or NumPy, as the list of all replicas' parts."""
+    unfolded = _unfold(x, split)
     at = split.dim + (split.outer > 1)
-    size = apart.shape[at] // parts
-    cuts = (
+    size = unfolded.shape[at] // parts
+    slices = (
         tuple(slice(None) if d != at else slice(i * size, (i + 1) * size) for d in range(at + 1)) for i in range(parts)
     )
-    return [_fold(apart[cut], split) for cut in cuts]
+    return [_fold(unfolded[indices], split) for indices in slices]
 
 
-def joined(arrays: Sequence[Any], split: Split) -> Any:
+def join_parts(arrays: Sequence[Any], split: Split) -> Any:
     """The whole array from the parts of all replicas."""
     return _fold(jnp.concatenate([_unfold(x, split) for x in arrays], split.dim + (split.outer > 1)), split)
 
@@ -69,12 +69,12 @@ def gather(x: Any, split: Split, replica: Replica) -> Any:
         return _wrapped(gather(jax.random.key_data(x), split, replica), x)
     if x.dtype == jnp.bool_:
         return gather(x.astype(jnp.uint8), split, replica).astype(jnp.bool_)
-    apart = jax.lax.all_gather(_unfold(x, split), replica.axis, axis=split.dim + (split.outer > 1), tiled=True)
-    return _fold(apart, split)
+    unfolded = jax.lax.all_gather(_unfold(x, split), replica.axis, axis=split.dim + (split.outer > 1), tiled=True)
+    return _fold(unfolded, split)
 
 
 def folded_shape(shape: tuple[int, ...], split: Split) -> tuple[tuple[int, ...], int]:
-    """A shape in which one dimension alone is cut into parts, and which that is."""
+    """A shape in which the parts are contiguous along one dimension, and the index of that dimension."""
     if split.outer == 1:
         return shape, split.dim
     d = split.dim

@@ -1,16 +1,16 @@
-"""Rules for products: of matrices, and of pictures with filters."""
+"""Rules for matrix products, convolutions and the fused MLP kernels."""
 
 from collections.abc import Iterator
 
-from fragmenta.coordinator.partition.parts import meets
+from fragmenta.coordinator.partition.parts import needs_exchange
 from fragmenta.coordinator.partition.way import Case, Way
 from fragmenta.graph.layout import PARTIAL, WHOLE, Layout
 
 
 def dot_general(case: Case) -> Way | None:
-    """On parts of rows, of columns or of a batch; contracted over parts, a summand per replica."""
+    """Split along rows, columns or a batch dimension; contracting a split dimension gives partial sums."""
     ways = list(_dot_ways(case))
-    return min(ways, key=lambda way: _exchanged(case, way.inputs), default=None)
+    return min(ways, key=lambda way: _exchanged_bytes(case, way.inputs), default=None)
 
 
 def _dot_ways(case: Case) -> Iterator[Way]:
@@ -30,34 +30,35 @@ def _dot_ways(case: Case) -> Iterator[Way]:
             inputs[other] = layout.moved(batch[other][place])
             output = layout.moved(place)
         else:
-            free = [
+            free_dims = [
                 [d for d in range(len(case.shape(i))) if d not in contracting[i] and d not in batch[i]] for i in (0, 1)
             ]
-            before = len(batch[0]) + (len(free[0]) if this else 0)
-            output = layout.moved(before + free[this].index(layout.dim))
+            first_free = len(batch[0]) + (len(free_dims[0]) if this else 0)
+            output = layout.moved(first_free + free_dims[this].index(layout.dim))
         yield Way(tuple(inputs), (output,))
 
 
-def _exchanged(case: Case, inputs: tuple[Layout, ...]) -> int:
-    """The bytes of the inputs that are not held as they are wanted."""
+def _exchanged_bytes(case: Case, inputs: tuple[Layout, ...]) -> int:
+    """Bytes of the inputs that must be exchanged to get these layouts."""
     pairs = zip(case.layouts, inputs, strict=True)
-    return sum(case.bytes(i) for i, (now, wanted) in enumerate(pairs) if meets(now, wanted))
+    return sum(case.bytes(i) for i, (now, target) in enumerate(pairs) if needs_exchange(now, target))
 
 
 def convolution(case: Case) -> Way | None:
-    """On parts of the pictures; filters' gradients, which are sums over pictures, as a summand per replica."""
+    """Split along the batch of images or the output channels; contracting a split dimension gives partial sums, as in
+    the gradients of filters, which are sums over images."""
     numbers, params = case.params["dimension_numbers"], case.params
-    pictures, filters = case.split(0), case.split(1)
+    images, filters = case.split(0), case.split(1)
     if params["batch_group_count"] != 1:
         return None
-    if pictures and pictures.dim == numbers.lhs_spec[0]:
-        return Way((pictures, WHOLE), (pictures.moved(numbers.out_spec[0]),))
+    if images and images.dim == numbers.lhs_spec[0]:
+        return Way((images, WHOLE), (images.moved(numbers.out_spec[0]),))
     if params["feature_group_count"] != 1:
         return None
     if filters and filters.dim == numbers.rhs_spec[0]:
         return Way((WHOLE, filters), (filters.moved(numbers.out_spec[1]),))
     channels = next(
-        (s for s, d in ((pictures, numbers.lhs_spec[1]), (filters, numbers.rhs_spec[1])) if s and s.dim == d), None
+        (s for s, d in ((images, numbers.lhs_spec[1]), (filters, numbers.rhs_spec[1])) if s and s.dim == d), None
     )
     if channels is None:
         return None
@@ -65,7 +66,7 @@ def convolution(case: Case) -> Way | None:
 
 
 def network(case: Case) -> Way | None:
-    """A network that is one operation: rows of its results from rows of its inputs."""
+    """A network that is a single operation: split along the rows of the batch."""
     rows = case.split(0)
     if rows is None or rows.dim:
         return None
@@ -73,7 +74,7 @@ def network(case: Case) -> Way | None:
 
 
 def network_gradient(case: Case) -> Way | None:
-    """Its derivative: of the rows, on parts; of the weights, a summand per replica."""
+    """The gradient of `network`: split along rows for the inputs, partial sums for the weights."""
     rows = case.split(0) or case.split(1)
     if rows is None or rows.dim:
         return None

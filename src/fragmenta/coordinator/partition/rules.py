@@ -1,4 +1,4 @@
-"""Which rule holds for which primitive. What has none is computed whole by every replica."""
+"""The rule for each primitive. Every replica computes primitives without a rule in full."""
 
 from fragmenta.coordinator.partition import indexing, products, shapes
 from fragmenta.coordinator.partition.way import Rule
@@ -116,26 +116,26 @@ RULES: dict[str, Rule] = {
     "rev": shapes.along("dimensions"),
     "fft": shapes.fourier,
     "concatenate": shapes.concatenate,
-    "slice": shapes.cut,
+    "slice": shapes.slice_,
     "split": shapes.divide,
     "stack": shapes.stack,
     "unstack": shapes.unstack,
     "tile": shapes.tile,
-    "reduce": shapes.reduction_of,
+    "reduce": shapes.custom_reduction,
     "pad": shapes.pad,
     **dict.fromkeys(
         (
             *(f"reduce_window_{name}" for name in ("sum", "max", "min")),
             *("reduce_window", "select_and_scatter_add", "select_and_gather_add"),
         ),
-        shapes.window_of,
+        shapes.custom_window,
     ),
     **dict.fromkeys(("random_bits", "random_split"), shapes.random_bits),
     "random_gamma": shapes.random_gamma,
     **dict.fromkeys(("random_wrap", "random_unwrap"), shapes.key_data),
     **dict.fromkeys(("cholesky", "lu", "qr", "eigh", "svd", "eig", "schur", "triangular_solve"), shapes.leading(2)),
     **dict.fromkeys(("householder_product", "geqrf", "lu_pivots_to_permutation"), shapes.leading(2)),
-    "optimization_barrier": shapes.passed_on,
+    "optimization_barrier": shapes.identity,
     "dot_general": products.dot_general,
     "conv_general_dilated": products.convolution,
     "mlp_forward": products.network,

@@ -1,21 +1,21 @@
-"""Rules for what moves or leaves out dimensions, and for what works along one of them."""
+"""Rules for primitives that rearrange or reduce dimensions, or work along some of them."""
 
 import math
 from typing import Any
 
-from fragmenta.coordinator.partition.way import Case, Rule, Way, largest_split, same_for_all
+from fragmenta.coordinator.partition.way import Case, Rule, Way, largest_split, split_everywhere
 from fragmenta.graph.layout import PARTIAL, WHOLE, Shape, Split
 
 
 def elementwise(case: Case) -> Way | None:
-    """The same for every element. An input of length one in a dimension serves all of it."""
+    """Elementwise operations. An input of length one in a dimension is broadcast along it."""
     shape = case.result()
-    full = [i for i in range(len(case.layouts)) if (s := case.split(i)) and case.shape(i)[s.dim] == shape[s.dim]]
-    if not full or any(len(case.shape(i)) not in (0, len(shape)) for i in range(len(case.layouts))):
+    full_inputs = [i for i in range(len(case.layouts)) if (s := case.split(i)) and case.shape(i)[s.dim] == shape[s.dim]]
+    if not full_inputs or any(len(case.shape(i)) not in (0, len(shape)) for i in range(len(case.layouts))):
         return None
-    layout = case.split(max(full, key=case.bytes))
+    layout = case.split(max(full_inputs, key=case.bytes))
     assert layout
-    return same_for_all(case, layout)
+    return split_everywhere(case, layout)
 
 
 def broadcast(case: Case) -> Way | None:
@@ -31,28 +31,28 @@ def broadcast(case: Case) -> Way | None:
 
 
 def reshape(case: Case) -> Way | None:
-    """Parts stay parts if a dimension of the result has all of them, wherever in it they are."""
+    """A reshape keeps the split if one dimension of the result contains all the parts."""
     layout, sizes = case.split(), tuple(case.params["new_sizes"])
     if layout is None or case.params.get("dimensions") is not None:
         return None
-    moved = reshaped(case.shape(), layout, sizes, case.parts)
+    moved = reshaped_split(case.shape(), layout, sizes, case.parts)
     return moved and Way(case.layouts, (moved,), {"new_sizes": case.local(sizes, moved)})
 
 
-def reshaped(shape: Shape, layout: Split, sizes: Shape, parts: int) -> Split | None:
-    """Where the parts are after a reshape: as many elements precede each part as before."""
-    before, passed = math.prod(shape[: layout.dim]) * layout.outer, 1
+def reshaped_split(shape: Shape, layout: Split, sizes: Shape, parts: int) -> Split | None:
+    """The split after a reshape, such that every part keeps its elements; None if no dimension allows it."""
+    periods, leading_size = math.prod(shape[: layout.dim]) * layout.outer, 1
     if 0 in sizes:
         return None
     for at, size in enumerate(sizes):
-        if before % passed == 0 and size % (before // passed * parts) == 0:
-            return Split(at, before // passed)
-        passed *= size
+        if periods % leading_size == 0 and size % (periods // leading_size * parts) == 0:
+            return Split(at, periods // leading_size)
+        leading_size *= size
     return None
 
 
 def transpose(case: Case) -> Way | None:
-    """Dimensions in another order."""
+    """A permutation of dimensions."""
     layout = case.split()
     if layout is None:
         return None
@@ -60,63 +60,63 @@ def transpose(case: Case) -> Way | None:
 
 
 def squeeze(case: Case) -> Way | None:
-    """Without dimensions of length one, of which the parts are none."""
+    """Removes dimensions of length one, none of which is the split one."""
     layout = case.split()
-    return layout and _without(case, layout, case.params["dimensions"])
+    return layout and _without_dims(case, layout, case.params["dimensions"])
 
 
-def _without(case: Case, layout: Split, dimensions: Any) -> Way | None:
-    gone = {d % len(case.shape()) for d in dimensions}
-    if layout.dim in gone:
+def _without_dims(case: Case, layout: Split, dimensions: Any) -> Way | None:
+    removed_dims = {d % len(case.shape()) for d in dimensions}
+    if layout.dim in removed_dims:
         return None
-    moved = layout.moved(layout.dim - sum(d < layout.dim for d in gone))
+    moved = layout.moved(layout.dim - sum(d < layout.dim for d in removed_dims))
     return Way(case.layouts, (moved,) * len(case.equation.outvars))
 
 
 def total(case: Case) -> Way | None:
-    """A sum over all parts is kept as one summand per replica."""
+    """A sum over the split dimension is left as partial sums."""
     layout = case.split()
     if layout and layout.dim in case.params["axes"]:
         return Way(case.layouts, (PARTIAL,))
-    return layout and _without(case, layout, case.params["axes"])
+    return layout and _without_dims(case, layout, case.params["axes"])
 
 
 def reduction(case: Case) -> Way | None:
-    """A reduction over all parts is done on each of them, then on the results."""
+    """A reduction over the split dimension reduces each part, then the results."""
     layout = case.split()
     if layout and layout.dim in case.params["axes"]:
         return Way(case.layouts, (WHOLE,), combine=True)
-    return layout and _without(case, layout, case.params["axes"])
+    return layout and _without_dims(case, layout, case.params["axes"])
 
 
 def choice(case: Case) -> Way | None:
-    """The place of the largest or smallest entry, but not along the parts."""
+    """Argmax or argmin along other dimensions than the split one."""
     layout = case.split()
-    return layout and _without(case, layout, case.params["axes"])
+    return layout and _without_dims(case, layout, case.params["axes"])
 
 
 def along(parameter: str) -> Rule:
-    """Something that works along some dimensions, on parts along another one."""
+    """Operations along the dimensions in `parameter`, split along another one."""
 
     def rule(case: Case) -> Way | None:
         layout, dims = largest_split(case), case.params.get(parameter, -1)
         if layout is None:
             return None
         dims = dims if isinstance(dims, (tuple, list)) else (dims,)
-        return None if layout.dim in {d % len(case.shape()) for d in dims} else same_for_all(case, layout)
+        return None if layout.dim in {d % len(case.shape()) for d in dims} else split_everywhere(case, layout)
 
     return rule
 
 
-def leading(kept: int) -> Rule:
-    """Something that works on the last `kept` dimensions of every input and output, once for all others."""
+def leading(trailing_dims: int) -> Rule:
+    """Operations on the last `trailing_dims` dimensions of all inputs and outputs, batched over the leading ones."""
 
     def rule(case: Case) -> Way | None:
         layout = largest_split(case)
         shapes = [case.shape(i) for i in range(len(case.layouts))]
         if layout is None or any(
             len(shape) != len(shapes[0])
-            or layout.dim >= len(shape) - kept
+            or layout.dim >= len(shape) - trailing_dims
             or shape[layout.dim] != shapes[0][layout.dim]
             for shape in shapes
         ):
@@ -135,22 +135,22 @@ def fourier(case: Case) -> Way | None:
 
 
 def concatenate(case: Case) -> Way | None:
-    """Along the parts, each replica joins its own: those of the first, then those of the second."""
+    """Split along another dimension; along the split one, each replica joins its own parts of all inputs."""
     at = case.params["dimension"]
     splits = [case.split(i) for i in range(len(case.layouts))]
-    across = [i for i, split in enumerate(splits) if split and split.dim != at]
-    if across:
-        layout = splits[max(across, key=case.bytes)]
+    split_elsewhere = [i for i, split in enumerate(splits) if split and split.dim != at]
+    if split_elsewhere:
+        layout = splits[max(split_elsewhere, key=case.bytes)]
         assert layout
-        return same_for_all(case, layout)
+        return split_everywhere(case, layout)
     inner = {case.shape(i)[at] // (s.outer * case.parts) if s else 0 for i, s in enumerate(splits)}
     if len(inner) > 1 or None in splits:
         return None
     return Way(case.layouts, (Split(at, sum(s.outer for s in splits if s)),))
 
 
-def cut(case: Case) -> Way | None:
-    """A slice on parts: of other dimensions, or of whole rounds of parts."""
+def slice_(case: Case) -> Way | None:
+    """A slice of other dimensions, or of the split one at multiples of its period."""
     layout, params = case.split(), dict(case.params)
     if layout is None:
         return None
@@ -168,7 +168,7 @@ def cut(case: Case) -> Way | None:
 
 
 def divide(case: Case) -> Way | None:
-    """`split` into pieces on parts: along another dimension, or into whole rounds of parts."""
+    """`split` along another dimension, or along the split one at multiples of its period."""
     layout = case.split()
     if layout is None:
         return None
@@ -183,7 +183,7 @@ def divide(case: Case) -> Way | None:
 
 
 def pad(case: Case) -> Way | None:
-    """Padding of other dimensions."""
+    """Padding of other dimensions than the split one."""
     layout = case.split()
     if layout is None or tuple(case.params["padding_config"][layout.dim]) != (0, 0, 0):
         return None
@@ -191,41 +191,39 @@ def pad(case: Case) -> Way | None:
 
 
 def window(case: Case) -> Way | None:
-    """A sliding window that has one place along the parts."""
+    """A sliding window of length one along the split dimension."""
     layout, params = largest_split(case), case.params
     if layout is None:
         return None
-    alone = all(
+    is_trivial = all(
         tuple(params[name] or (1,) * len(case.shape()))[layout.dim] == 1
         for name in ("window_dimensions", "window_strides", "base_dilation", "window_dilation")
         if name in params
     )
-    if not alone or tuple(params["padding"][layout.dim]) != (0, 0):
+    if not is_trivial or tuple(params["padding"][layout.dim]) != (0, 0):
         return None
-    return same_for_all(case, layout) if case.result()[layout.dim] == case.shape()[layout.dim] else None
+    return split_everywhere(case, layout) if case.result()[layout.dim] == case.shape()[layout.dim] else None
 
 
-def window_of(case: Case) -> Way | None:
-    """A sliding window with an operation of its own, whose start values are scalars."""
-    found = window(case)
-    return (
-        found if found and all(len(case.shape(i)) in (0, len(case.shape())) for i in range(len(case.layouts))) else None
-    )
+def custom_window(case: Case) -> Way | None:
+    """A sliding window with a custom operation, whose initial values are scalars."""
+    way = window(case)
+    return way if way and all(len(case.shape(i)) in (0, len(case.shape())) for i in range(len(case.layouts))) else None
 
 
-def passed_on(case: Case) -> Way:
-    """Every output is an input."""
+def identity(case: Case) -> Way:
+    """Operations that return their inputs."""
     return Way(case.layouts, case.layouts)
 
 
 def random_bits(case: Case) -> Way | None:
-    """Numbers from keys, those of each key behind it."""
+    """Draws from keys: the dimensions of the draws follow those of the keys."""
     layout = case.split()
     return layout and Way(case.layouts, (layout,))
 
 
 def random_gamma(case: Case) -> Way | None:
-    """Numbers from keys, each of which serves all that is behind it."""
+    """Draws from keys, each of which serves all entries in its trailing dimensions."""
     layout = largest_split(case)
     if layout is None or layout.dim >= len(case.shape(0)):
         return None
@@ -233,7 +231,7 @@ def random_gamma(case: Case) -> Way | None:
 
 
 def key_data(case: Case) -> Way | None:
-    """Keys from numbers, or numbers from keys: the last dimension is within a key."""
+    """Keys to or from their raw data, whose last dimension is within a key."""
     layout = case.split()
     return (
         Way(case.layouts, (layout,)) if layout and layout.dim < max(len(case.shape()), len(case.result())) - 1 else None
@@ -241,7 +239,7 @@ def key_data(case: Case) -> Way | None:
 
 
 def bitcast(case: Case) -> Way | None:
-    """The bits of each entry as another type; as several of a smaller one, those in a last dimension."""
+    """The bits of each entry as another dtype; entries of a smaller one get a new last dimension."""
     layout, before, after = case.split(), case.shape(), case.result()
     if layout is None or before[: layout.dim + 1] != after[: layout.dim + 1]:
         return None
@@ -249,7 +247,7 @@ def bitcast(case: Case) -> Way | None:
 
 
 def stack(case: Case) -> Way | None:
-    """Side by side in a new dimension."""
+    """Stacks arrays along a new dimension."""
     layout = largest_split(case)
     if layout is None:
         return None
@@ -258,21 +256,21 @@ def stack(case: Case) -> Way | None:
 
 
 def unstack(case: Case) -> Way | None:
-    """The slices of a dimension."""
+    """The slices along a dimension."""
     layout = case.split()
-    return layout and _without(case, layout, (case.params["axis"],))
+    return layout and _without_dims(case, layout, (case.params["axis"],))
 
 
 def tile(case: Case) -> Way | None:
-    """Copies side by side; of the parts, copy after copy."""
+    """Repeats an array; along the split dimension, `outer` grows by the number of copies."""
     layout, times = case.split(), case.params["reps"]
     if layout is None:
         return None
     return Way(case.layouts, (Split(layout.dim, layout.outer * times[layout.dim]),))
 
 
-def reduction_of(case: Case) -> Way | None:
-    """A reduction with an operation of its own, but not over the parts."""
+def custom_reduction(case: Case) -> Way | None:
+    """A reduction with a custom operation, over other dimensions than the split one."""
     layout, arrays = largest_split(case), len(case.layouts) // 2
     if layout is None or layout.dim in case.params["dimensions"]:
         return None

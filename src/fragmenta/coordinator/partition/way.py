@@ -1,4 +1,4 @@
-"""One equation as a rule sees it, and what a rule answers."""
+"""The input and the result of a rule: a `Case` describes an equation, a `Way` how replicas compute it."""
 
 import dataclasses
 from collections.abc import Callable
@@ -13,13 +13,13 @@ from fragmenta.graph.layout import WHOLE, Layout, Shape, Split, divides, local_s
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """An equation, how replicas hold its inputs, and what is known of them before anything runs."""
+    """An equation, the layouts of its inputs, and their values where they are known before anything runs."""
 
     equation: Any
     layouts: tuple[Layout, ...]
     known: tuple[np.ndarray | None, ...]
     columns: tuple[tuple[np.ndarray | None, ...], ...]
-    """Per input: of arrays of indices, what is known of each entry of the last dimension."""
+    """Per input: for index arrays, the value of each entry of the last dimension where it is known."""
     parts: int
 
     @property
@@ -36,12 +36,12 @@ class Case:
         return tuple(self.equation.outvars[i].aval.shape)
 
     def bytes(self, i: int) -> int:
-        """The size of input `i`."""
+        """The size of input `i` in bytes."""
         aval = self.equation.invars[i].aval
         return aval.size * aval.dtype.itemsize
 
     def split(self, i: int = 0) -> Split | None:
-        """How input `i` is split, if it is."""
+        """The layout of input `i` if it is split, else None."""
         layout = self.layouts[i]
         return layout if isinstance(layout, Split) else None
 
@@ -55,16 +55,16 @@ class Case:
         return local_shape(shape, layout, self.parts)
 
     def fits(self, shape: Shape, layout: Split) -> bool:
-        """Whether a value of that shape can be split so."""
+        """Whether a value of that shape can have that layout."""
         return divides(shape, layout, self.parts)
 
 
 @dataclasses.dataclass(frozen=True)
 class Way:
-    """How an equation is done: with inputs in these layouts, its results come in those.
+    """How replicas compute an equation: the layouts it needs its inputs in, and the layouts of its results.
 
     `params` replaces parameters of the equation; `run`, given the replica and its inputs, replaces the equation.
-    With `combine`, the same operation then makes one result of those of all replicas.
+    With `combine`, the same operation then reduces the results of all replicas to one.
     """
 
     inputs: tuple[Layout, ...]
@@ -75,22 +75,22 @@ class Way:
 
 
 Rule = Callable[[Case], Way | None]
-"""Answers how an equation can be done on parts, or None if it cannot."""
+"""Returns how an equation is computed on parts, or None if it cannot be."""
 
 
-def same_for_all(case: Case, layout: Split) -> Way:
-    """All inputs and outputs that have the dimension in parts of it, whatever has not whole."""
+def split_everywhere(case: Case, layout: Split) -> Way:
+    """Split every input and output that has the dimension, and take the other inputs whole."""
     shape = case.result()
 
-    def wanted(i: int) -> Layout:
-        given = case.shape(i)
-        return layout if len(given) == len(shape) and given[layout.dim] == shape[layout.dim] else WHOLE
+    def input_layout(i: int) -> Layout:
+        input_shape = case.shape(i)
+        return layout if len(input_shape) == len(shape) and input_shape[layout.dim] == shape[layout.dim] else WHOLE
 
-    inputs = tuple(wanted(i) for i in range(len(case.layouts)))
+    inputs = tuple(input_layout(i) for i in range(len(case.layouts)))
     return Way(inputs, (layout,) * len(case.equation.outvars))
 
 
 def largest_split(case: Case) -> Split | None:
     """The layout of the largest input that is split."""
-    split = [i for i in range(len(case.layouts)) if case.split(i)]
-    return case.split(max(split, key=case.bytes)) if split else None
+    split_inputs = [i for i in range(len(case.layouts)) if case.split(i)]
+    return case.split(max(split_inputs, key=case.bytes)) if split_inputs else None

@@ -1,1 +1,1 @@
-"""What computes a segment."""
+"""Backends that compile and run segments."""

@@ -1,4 +1,4 @@
-"""Several JAX processes as one: their devices make one mesh; collectives go by gloo on CPUs, by NCCL on GPUs."""
+"""Joins JAX processes into a distributed group: one mesh of all devices, collectives over gloo (CPU) or NCCL (GPU)."""
 
 from importlib import import_module
 from typing import Any
@@ -6,21 +6,21 @@ from typing import Any
 import jax
 
 HEARTBEAT_SECONDS = 10
-"""A member that gives no sign of life for this long is gone."""
+"""A member without a heartbeat for this long counts as dead."""
 
 JOINING_SECONDS = 60
-"""How long members wait for each other at the start."""
+"""How long members wait for each other at startup."""
 
 
 def join(coordinator: str, bind: str, count: int, index: int, address: str) -> None:
-    """Make this process member `index` of a group of `count`; must come before anything is computed.
+    """Make this process member `index` of a distributed group of `count`; call it before any JAX computation.
 
-    `coordinator` (host:port) is where the members find member 0, which listens at `bind` (host:port); `address` is the
-    one of this process at which the others reach it for collectives on CPUs. Nothing listens anywhere else.
+    Members connect to member 0 at `coordinator` (host:port); member 0 listens at `bind` (host:port). `address` is where
+    the others reach this process for collectives on CPUs. Nothing listens on any other address.
     """
-    # Else a dead member makes JAX end the process of every other one, and with it the state that they keep in memory.
+    # Otherwise a dead member makes JAX terminate all other processes, and the state in their memory is lost.
     jax.config.update("jax_enable_recoverability", True)
-    _talk_at(address)
+    _bind_collectives(address)
     jax.distributed.initialize(
         coordinator,
         num_processes=count,
@@ -33,8 +33,8 @@ def join(coordinator: str, bind: str, count: int, index: int, address: str) -> N
     )
 
 
-def _talk_at(address: str) -> None:
-    """Let collectives on CPUs listen at `address`: JAX itself takes the address that this machine's name stands for."""
+def _bind_collectives(address: str) -> None:
+    """Make CPU collectives listen at `address`: by default JAX uses the address that the hostname resolves to."""
     from jax._src import distributed, xla_bridge
 
     lib: Any = import_module("jaxlib._jax")  # has no types

@@ -1,4 +1,4 @@
-"""Compile segments with XLA, for one device or for replicas that run together over several."""
+"""Compiles segments with XLA, for one device or for merged replicas over several devices."""
 
 import dataclasses
 from collections import Counter
@@ -17,18 +17,18 @@ from fragmenta.worker.backends.meeting import compile_meeting
 from fragmenta.worker.steps import REPLICA, Key, Rounds, Schedule, Segment, Step
 
 UNROLL = {"gpu": 16}
-"""How far loops over stages are unrolled, per platform: on a GPU each round is a launch, on a CPU it is not."""
+"""Unroll factor of loops over stages, per platform: on a GPU every round costs a launch, on a CPU it does not."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Site:
-    """Where a worker computes: one device, or one for each of several replicas along `axis` that run together."""
+    """Where a worker computes: one device, or one device for each of the replicas along `axis` that it merges."""
 
     devices: tuple[Any, ...]
     together: int = 1
     axis: str = ""
     members: tuple[Any, ...] = ()
-    """For one of several replicas along `axis` that meet across processes: the devices of all of them."""
+    """The devices of all replicas along `axis`, where they exchange values across processes."""
 
     @property
     def platform(self) -> str:
@@ -37,11 +37,11 @@ class Site:
 
     @property
     def unroll(self) -> int:
-        """How far compiled loops that hold stages are unrolled here."""
+        """Unroll factor of compiled loops over stages."""
         return UNROLL.get(self.platform, 1)
 
     def sharding(self, shape: tuple[int, ...], axis: int | None) -> Any:
-        """How an array lies on the devices, given the dimension along which replicas hold parts."""
+        """The sharding of an array, given the dimension that is split across replicas."""
         if len(self.devices) == 1:
             return SingleDeviceSharding(self.devices[0])
         names = [None] * len(shape)
@@ -57,7 +57,7 @@ class Site:
         return Mesh(np.array(self.devices), (self.axis,))
 
     def spmd(self, function: Callable, inputs: list[int | None], outputs: list[int | None]) -> Callable:
-        """A function of one replica as a function of all of them, whose values hold the parts of all."""
+        """Lift a per-replica function to one of all merged replicas, whose arrays hold the parts of all of them."""
         if self.together == 1:
             return function
         if len(self.devices) == 1:
@@ -67,26 +67,26 @@ class Site:
 
 
 def site(names: tuple[str, ...], axis: str | None = None) -> Site:
-    """The devices of that name; replicas along `axis` run together there."""
-    known = {device_name(device): device for device in jax.devices()}
+    """The devices of these names; with an `axis`, the replicas along it run merged there."""
+    devices = {device_name(device): device for device in jax.devices()}
     for name in names:
-        if name not in known:
-            raise unknown("device", name, known)
+        if name not in devices:
+            raise unknown("device", name, devices)
     distinct = tuple(dict.fromkeys(names))
     if axis and len(distinct) not in (1, len(names)):
         raise ConfigError(
-            f"{len(names)} replicas that talk to each other are on {len(distinct)} devices ({', '.join(distinct)}): "
-            f"give each its own, or let those that share one be merged"
+            f"{len(names)} replicas that exchange values are on {len(distinct)} devices ({', '.join(distinct)}): "
+            f"give each replica its own device, or put all of them on one"
         )
-    return Site(tuple(known[name] for name in distinct), len(names) if axis else 1, axis or "")
+    return Site(tuple(devices[name] for name in distinct), len(names) if axis else 1, axis or "")
 
 
 def device_name(device: Any) -> str:
-    """How policies name a device: `cpu:0`."""
+    """A device's name in distribution policies, such as `cpu:0`."""
     return f"{device.platform}:{device.id}"
 
 
-def compile_schedule(schedule: Schedule, where: Site, held: dict[Key, jax.ShapeDtypeStruct]) -> dict[int, Callable]:
+def compile_schedule(schedule: Schedule, where: Site, specs: dict[Key, jax.ShapeDtypeStruct]) -> dict[int, Callable]:
     """Every segment of a schedule compiled, by its `id`."""
     compiled: dict[int, Callable] = {}
 
@@ -95,16 +95,16 @@ def compile_schedule(schedule: Schedule, where: Site, held: dict[Key, jax.ShapeD
             if isinstance(step, Rounds):
                 visit(step.body)
             elif isinstance(step, Segment):
-                compiled[id(step)] = _compile(step, schedule, where, held)
+                compiled[id(step)] = _compile(step, schedule, where, specs)
 
     visit(schedule.steps)
     return compiled
 
 
-def hold(schedule: Schedule, where: Site, key: Key) -> jax.ShapeDtypeStruct:
-    """Shape, type and place of a value as a worker holds it: raw, with the parts of all replicas that run together.
+def spec_of(schedule: Schedule, where: Site, key: Key) -> jax.ShapeDtypeStruct:
+    """Shape, dtype and sharding of a value as a worker holds it: raw, with the parts of all merged replicas.
 
-    Summands of those are rows of one array, and parts that are not of one piece are brought to a dimension of theirs.
+    Partial sums are stacked as rows of one array; non-contiguous parts get a dimension of their own.
     """
     value, layout = schedule.shapes[key], layout_of(schedule, key)
     shape, axis = tuple(value.shape), None
@@ -116,24 +116,24 @@ def hold(schedule: Schedule, where: Site, key: Key) -> jax.ShapeDtypeStruct:
 
 
 def held_shape(shape: tuple[int, ...], layout: Layout) -> tuple[tuple[int, ...], int | None]:
-    """The shape in which a replica's part goes into what all of them hold together, and the dimension of the parts."""
+    """The shape of one replica's part inside the merged array, and the dimension along which parts are joined."""
     if layout == PARTIAL:
         return (1, *shape), 0
     return folded_shape(shape, layout) if isinstance(layout, Split) else (shape, None)
 
 
 def to_raw(array: Any) -> Any:
-    """An array as workers hold it: PRNG keys as plain numbers, which JAX passes to compiled programs much faster."""
+    """An array as workers hold it: PRNG keys as integers, which JAX passes to compiled programs much faster."""
     return jax.random.key_data(array) if key_dtype(array.dtype) else array
 
 
 def from_raw(array: Any, dtype: Any) -> Any:
-    """The inverse of `to_raw`, given the type that the algorithm knows."""
+    """The inverse of `to_raw`, given the dtype in the algorithm."""
     return jax.random.wrap_key_data(array, impl=key_generator(dtype)) if key_dtype(dtype) else array
 
 
 def raw_function(segment: Segment, schedule: Schedule, where: Site) -> Callable[..., tuple[jax.Array, ...]]:
-    """A segment as a function of raw arrays, as one of the replicas that run as one or meet in it sees them."""
+    """A segment as a function of raw arrays, from the view of one replica (merged or not)."""
     inside = [schedule.shapes[key] for key in segment.inputs]
     layouts = [layout_of(schedule, key) for key in segment.outputs]
     as_one = where.together > 1
@@ -152,36 +152,36 @@ def raw_function(segment: Segment, schedule: Schedule, where: Site) -> Callable[
     return raw
 
 
-def _compile(segment: Segment, schedule: Schedule, where: Site, held: dict[Key, jax.ShapeDtypeStruct]) -> Callable:
-    raw, donated = raw_function(segment, schedule, where), _usable(segment, schedule, held)
+def _compile(segment: Segment, schedule: Schedule, where: Site, specs: dict[Key, jax.ShapeDtypeStruct]) -> Callable:
+    raw, donated = raw_function(segment, schedule, where), _usable(segment, schedule, specs)
     if where.members and segment.meets:
-        given = [(held[key], layout_of(schedule, key)) for key in segment.inputs]
+        arguments = [(specs[key], layout_of(schedule, key)) for key in segment.inputs]
         results = [layout_of(schedule, key) for key in segment.outputs]
-        return compile_meeting(raw, where.members, where.axis, given, results, donated)
+        return compile_meeting(raw, where.members, where.axis, arguments, results, donated)
     inputs, outputs = (
         [holding_axis(schedule, where, key) for key in keys] for keys in (segment.inputs, segment.outputs)
     )
-    placed = tuple(held[key].sharding for key in segment.outputs)
-    jitted = jax.jit(where.spmd(raw, inputs, outputs), donate_argnums=donated, out_shardings=placed)
-    return jitted.lower(*(held[key] for key in segment.inputs)).compile()
+    shardings = tuple(specs[key].sharding for key in segment.outputs)
+    jitted = jax.jit(where.spmd(raw, inputs, outputs), donate_argnums=donated, out_shardings=shardings)
+    return jitted.lower(*(specs[key] for key in segment.inputs)).compile()
 
 
-def _usable(segment: Segment, schedule: Schedule, held: dict[Key, jax.ShapeDtypeStruct]) -> tuple[int, ...]:
-    """Of a segment's donated inputs those whose memory some output can take; of others JAX would warn the user."""
+def _usable(segment: Segment, schedule: Schedule, specs: dict[Key, jax.ShapeDtypeStruct]) -> tuple[int, ...]:
+    """The donated inputs whose memory some output can reuse; JAX would warn the user about the others."""
 
     def place(key: Key) -> tuple[Any, ...]:
-        return held[key].shape, held[key].dtype, held[key].sharding, layout_of(schedule, key)
+        return specs[key].shape, specs[key].dtype, specs[key].sharding, layout_of(schedule, key)
 
-    free, found = Counter(map(place, segment.outputs)), []
+    free, usable = Counter(map(place, segment.outputs)), []
     for i in segment.donated:
         if free[place(segment.inputs[i])]:
             free[place(segment.inputs[i])] -= 1
-            found.append(i)
-    return tuple(found)
+            usable.append(i)
+    return tuple(usable)
 
 
 def holding_axis(schedule: Schedule, where: Site, key: Key) -> int | None:
-    """The dimension along which replicas that run together hold parts of a value."""
+    """The dimension along which merged replicas hold parts of a value."""
     layout = layout_of(schedule, key)
     return held_shape(schedule.shapes[key].shape, layout)[1] if where.together > 1 else None
 
@@ -194,7 +194,7 @@ def layout_of(schedule: Schedule, key: Key) -> Layout:
 def _vmapped(
     function: Callable, name: str, count: int, inputs: list[int | None], outputs: list[int | None]
 ) -> Callable:
-    """Replicas as rows of one batch on one device; what they exchange is sums and copies over the rows."""
+    """Replicas as rows of one batch on one device; their collectives become sums and copies over the rows."""
 
     def run(*arrays: jax.Array) -> tuple[jax.Array, ...]:
         rows = [x if axis is None else _split(x, axis, count) for x, axis in zip(arrays, inputs, strict=True)]

@@ -1,1 +1,1 @@
-"""What carries values between fragments."""
+"""Channels and mailboxes: they carry values between fragments."""

@@ -1,4 +1,4 @@
-"""What both ends of a pipe over TCP share: a connection that others can hang up, and how a lost peer is noticed."""
+"""The common base of both ends of a TCP pipe: one connection that any thread can close, and detection of lost peers."""
 
 import contextlib
 import math
@@ -11,19 +11,19 @@ import time
 from fragmenta.worker.channels.pipe import ClosedError, time_left
 
 GONE_SECONDS = 15.0
-"""How long a peer may be out of reach: a link that is cut for less goes on, a machine that is lost is noticed."""
+"""How long a peer may be unreachable: shorter network outages are survived, a lost machine is detected."""
 LOOK_SECONDS = 1.0
-"""How often who waits looks whether the peer can still be reached."""
+"""How often a waiting thread checks whether the peer is still reachable."""
 _INFO = struct.Struct("<xxBB52xI")
-"""Of Linux' tcp_info: unanswered retransmissions, unanswered window probes, milliseconds since the last answer."""
+"""Fields of Linux' tcp_info: unanswered retransmissions, unanswered window probes, milliseconds since the last ACK."""
 
 
 class End:
-    """What both ends share: one connection, and one lock for who uses it."""
+    """Base of both ends: one connection, and one lock for the thread that uses it."""
 
     def __init__(self, size: int, capacity: int) -> None:
         if size < 1 or capacity < 1:
-            raise ValueError(f"a pipe of {capacity} places of {size} bytes: give at least 1 of each")
+            raise ValueError(f"a pipe of {capacity} slots of {size} bytes: give at least 1 of each")
         self._size, self._capacity = size, capacity
         self._lock, self._closing = threading.Lock(), threading.Lock()
         self._closed = False
@@ -32,11 +32,11 @@ class End:
 
     @property
     def is_closed(self) -> bool:
-        """Whether this end was closed."""
+        """Whether this end is closed."""
         return self._closed
 
     def attach(self, connection: socket.socket) -> bool:
-        """Use this connection from now on; False if there was one before, or the pipe is closed."""
+        """Use this connection from now on; False if there already is one, or the pipe is closed."""
         with self._closing:
             if self._closed or self._connection is not None:
                 return False
@@ -54,7 +54,7 @@ class End:
             return True
 
     def _await(self, event: int, end: float) -> socket.socket:
-        """Wait until the connection can be read from or written to."""
+        """Wait until the connection is ready for reading or writing."""
         while not self._connected.is_set():
             self._connected.wait(time_left(end, LOOK_SECONDS))
         if self._closed or self._connection is None:
@@ -63,7 +63,7 @@ class End:
         poll.register(self._connection, event)
         seconds = min(max(end - time.monotonic(), 0.0), LOOK_SECONDS)
         while not poll.poll(math.ceil(seconds * 1000)):
-            if self._closed or _is_out_of_reach(self._connection):
+            if self._closed or _is_unreachable(self._connection):
                 raise ClosedError
             seconds = time_left(end, LOOK_SECONDS)
         if self._closed:
@@ -71,7 +71,7 @@ class End:
         return self._connection
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         with self._closing:
             if self._closed:
                 return
@@ -79,18 +79,18 @@ class End:
             self._connected.set()
             if self._connection is not None:
                 with contextlib.suppress(OSError):
-                    self._connection.shutdown(socket.SHUT_RDWR)  # wakes who waits, which closing would not
-            self._leave()
+                    self._connection.shutdown(socket.SHUT_RDWR)  # wakes waiting threads, which close() would not
+            self._join_threads()
             with self._lock:
                 if self._connection is not None:
                     self._connection.close()
 
-    def _leave(self) -> None:
-        """Wait for what else uses the connection."""
+    def _join_threads(self) -> None:
+        """Wait for other threads that use the connection."""
 
 
-def _is_out_of_reach(connection: socket.socket) -> bool:
-    """Whether the peer has not answered for long. One that is merely slow to read still answers, machine to machine."""
+def _is_unreachable(connection: socket.socket) -> bool:
+    """Whether the peer has stopped answering. The kernel of a peer that is merely slow to read still answers."""
     try:
         info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO.size)
     except OSError:

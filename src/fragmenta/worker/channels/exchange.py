@@ -1,4 +1,4 @@
-"""Makes the ends of pipes that lead from and to this process."""
+"""Creates the ends of pipes to and from this process."""
 
 import contextlib
 import ipaddress
@@ -14,58 +14,58 @@ from fragmenta.worker.channels.shared import SharedPipe
 from fragmenta.worker.channels.sockets import SocketReceiver, SocketSender
 
 LEAST_TOKEN = 16
-MOST_STRANGERS = 64
-"""So many may be saying hello at once; the next is dropped and may call again."""
-_AGAIN_SECONDS = 0.1
+MOST_CALLERS = 64
+"""Maximum number of handshakes in progress; further callers are dropped and may retry."""
+_RETRY_SECONDS = 0.1
 
 
 class Exchange:
-    """One for each process. It listens, on one address only, once a pipe from another machine is asked for."""
+    """One per process. It opens its listener, on one address only, with the first pipe from another machine."""
 
     def __init__(self, bind: str, token: bytes) -> None:
         if ipaddress.ip_address(bind).is_unspecified:
-            raise ValueError(f"listening on {bind} would be on every address of this machine: give one of them")
+            raise ValueError(f"{bind} means every address of this machine: give one specific address to listen on")
         if len(token) < LEAST_TOKEN:
-            raise ValueError(f"a token of {len(token)} bytes can be guessed: use {LEAST_TOKEN} random bytes or more")
+            raise ValueError(f"a token of {len(token)} bytes can be guessed: use at least {LEAST_TOKEN} random bytes")
         self._bind, self._token = bind, token
         self._lock = threading.Lock()
         self._closed = False
         self._listener: socket.socket | None = None
         self._acceptor: threading.Thread | None = None
-        self._awaited: dict[str, SocketReceiver] = {}
-        """Receivers whose senders have yet to come, by name."""
+        self._unconnected: dict[str, SocketReceiver] = {}
+        """Receivers whose senders have not connected yet, by name."""
         self._pipes: list[Pipe] = []
-        self._strangers: dict[threading.Thread, socket.socket] = {}
+        self._callers: dict[threading.Thread, socket.socket] = {}
 
     def receiver(self, name: str, size: int, capacity: int, same_node: bool) -> tuple[Pipe, dict[str, Any]]:
-        """The receiving end of a new pipe for messages of up to `size` bytes, and its address as plain values."""
+        """The receiving end of a new pipe for messages of up to `size` bytes, and its address as a plain dictionary."""
         check_name(name)
         if same_node:
             pipe, address = SharedPipe.receiver(size, capacity)
-            return self._keep(pipe), {**address, "name": name}
-        # Never the same name twice: a sender of a pipe that is gone must not get into the one that replaced it.
+            return self._register(pipe), {**address, "name": name}
+        # Names are unique: the sender of an old pipe must not connect to the pipe that replaced it.
         unique = check_name(f"{name}~{secrets.token_hex(8)}")
         pipe = SocketReceiver(size, capacity)
         with self._lock:
             host, port = self._listen()
-            self._awaited[unique] = pipe
+            self._unconnected[unique] = pipe
         address = {"kind": "socket", "host": host, "port": port, "name": unique, "size": size, "capacity": capacity}
-        return self._keep(pipe), address
+        return self._register(pipe), address
 
     def sender(self, address: dict[str, Any], timeout: float) -> Pipe:
-        """The sending end of a pipe. TimeoutError or HelloError if there is no way, ClosedError if nobody receives."""
+        """The sending end of a pipe. TimeoutError or HelloError if connecting fails, ClosedError without a receiver."""
         if address["kind"] == "shared":
-            return self._keep(SharedPipe.sender(address))
+            return self._register(SharedPipe.sender(address))
         end = time.monotonic() + timeout
         while True:
             left = end - time.monotonic()
             if left <= 0:
-                raise TimeoutError(f"nobody answers at {address['host']}:{address['port']}")
+                raise TimeoutError(f"no answer from {address['host']}:{address['port']}")
             try:
                 connection = socket.create_connection((address["host"], address["port"]), left)
                 break
             except OSError:
-                time.sleep(min(_AGAIN_SECONDS, left))
+                time.sleep(min(_RETRY_SECONDS, left))
         pipe = SocketSender(address["size"], address["capacity"])
         try:
             say_hello(connection, self._token, address["name"], max(end - time.monotonic(), 0.001))
@@ -73,28 +73,28 @@ class Exchange:
         except BaseException:
             connection.close()
             raise
-        return self._keep(pipe)
+        return self._register(pipe)
 
     def close(self) -> None:
         """Stop listening, and close every pipe."""
         with self._lock:
             self._closed = True
             listener, acceptor, self._listener = self._listener, self._acceptor, None
-            strangers, pipes = dict(self._strangers), list(self._pipes)
-            self._awaited.clear()
+            callers, pipes = dict(self._callers), list(self._pipes)
+            self._unconnected.clear()
         if listener is not None and acceptor is not None:
             with contextlib.suppress(OSError):
                 listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
             acceptor.join()
             listener.close()
-        for thread, connection in strangers.items():
+        for thread, connection in callers.items():
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
             thread.join()
         for pipe in pipes:
             pipe.close()
 
-    def _keep(self, pipe: Any) -> Any:
+    def _register(self, pipe: Any) -> Any:
         with self._lock:
             if not self._closed:
                 self._pipes = [other for other in self._pipes if not other.is_closed] + [pipe]
@@ -103,7 +103,7 @@ class Exchange:
         raise RuntimeError("this exchange is closed")
 
     def _listen(self) -> tuple[str, int]:
-        """Where we listen; with the lock held."""
+        """The host and port that we listen on; call it with the lock held."""
         if self._closed:
             raise RuntimeError("this exchange is closed")
         if self._listener is None:
@@ -124,26 +124,26 @@ class Exchange:
             except OSError:
                 if self._closed:
                     return
-                time.sleep(_AGAIN_SECONDS)  # no descriptor left, say: callers wait or give up
+                time.sleep(_RETRY_SECONDS)  # for example no file descriptor left: callers retry or give up
                 continue
             thread = threading.Thread(target=self._greet, args=(connection,), name="fragmenta-hello", daemon=True)
             with self._lock:
-                if self._closed or len(self._strangers) >= MOST_STRANGERS:
+                if self._closed or len(self._callers) >= MOST_CALLERS:
                     connection.close()
                     continue
-                self._strangers[thread] = connection
+                self._callers[thread] = connection
                 thread.start()
 
     def _greet(self, connection: socket.socket) -> None:
-        """Let one caller in, or drop it."""
+        """Authenticate one caller and attach it to its pipe, or drop it."""
         try:
             name = accept_hello(connection, self._token)
             with self._lock:
-                pipe = self._awaited.pop(name, None)
-            is_in = pipe is not None and pipe.attach(connection)
+                pipe = self._unconnected.pop(name, None)
+            attached = pipe is not None and pipe.attach(connection)
         except (HelloError, TimeoutError):
-            is_in = False
-        if not is_in:
+            attached = False
+        if not attached:
             connection.close()
         with self._lock:
-            del self._strangers[threading.current_thread()]
+            del self._callers[threading.current_thread()]

@@ -1,4 +1,4 @@
-"""Words in shared memory that processes can wait for (Linux)."""
+"""Words in shared memory that processes can wait on (Linux futexes)."""
 
 import ctypes
 import mmap
@@ -6,9 +6,9 @@ import platform
 import threading
 from collections.abc import Callable
 
-_NUMBERS = {"x86_64": 202, "aarch64": 98}
+_SYSCALLS = {"x86_64": 202, "aarch64": 98}
 _WAIT, _WAKE = 0, 1
-_EVERYBODY = 2**31 - 1
+_ALL = 2**31 - 1
 
 
 class _Timespec(ctypes.Structure):
@@ -18,43 +18,43 @@ class _Timespec(ctypes.Structure):
 _long, _int, _pointer = ctypes.c_long, ctypes.c_int, ctypes.c_void_p
 _libc = ctypes.CDLL(None)
 _wait = ctypes.CFUNCTYPE(_long, _long, _pointer, _int, ctypes.c_uint32, _pointer)(("syscall", _libc))
-# The first kind of call lets other threads run; waking takes less time than that.
+# CFUNCTYPE releases the GIL; waking is faster than releasing it, hence PYFUNCTYPE.
 _wake = ctypes.PYFUNCTYPE(_long, _long, _pointer, _int, _int)(("syscall", _libc))
-_number = _NUMBERS.get(platform.machine())
+_syscall = _SYSCALLS.get(platform.machine())
 
 
 class Word:
-    """A number of 32 bits in shared memory. One process writes it, any may wait until it is another."""
+    """A 32-bit integer in shared memory. One process writes it, any process may wait until it changes."""
 
-    def __init__(self, memory: mmap.mmap, place: int) -> None:
-        if _number is None:
-            raise OSError(f"shared memory pipes run on {' and '.join(_NUMBERS)}, not on {platform.machine()}")
-        self.cell = ctypes.c_uint32.from_buffer(memory, place)
-        """Its `value` is the number."""
+    def __init__(self, memory: mmap.mmap, offset: int) -> None:
+        if _syscall is None:
+            raise OSError(f"shared memory pipes run on {' and '.join(_SYSCALLS)}, not on {platform.machine()}")
+        self.cell = ctypes.c_uint32.from_buffer(memory, offset)
+        """Its `value` is the integer."""
         self._address = ctypes.addressof(self.cell)
 
     def wait(self, value: int, seconds: float) -> None:
-        """Return once the number is not `value`, or was changed, or the time is over, or for no reason at all."""
+        """Return when the integer is not `value`, after a wake-up or the timeout, or spuriously."""
         time = _Timespec(int(seconds), int(seconds % 1 * 1e9))
-        _wait(_number, self._address, _WAIT, value, ctypes.addressof(time))
+        _wait(_syscall, self._address, _WAIT, value, ctypes.addressof(time))
 
     def wake(self) -> None:
-        """Wake everyone who waits here."""
-        _wake(_number, self._address, _WAKE, _EVERYBODY)
+        """Wake all waiting threads."""
+        _wake(_syscall, self._address, _WAKE, _ALL)
 
 
 def fence() -> Callable[[], None] | None:
-    """What must be called between contents and the counter that announces them; None where memory keeps its order.
+    """A memory fence to call between writing a message and the counter that announces it; None where none is needed.
 
-    A lock's release and its next acquisition let no access of memory past them, together in neither direction.
+    Releasing and re-acquiring a lock together act as a full barrier: no memory access is reordered across barrier.
     """
     if platform.machine() == "x86_64":
         return None
     lock = threading.Lock()
     lock.acquire()
 
-    def both() -> None:
+    def barrier() -> None:
         lock.release()
         lock.acquire()
 
-    return both
+    return barrier

@@ -1,4 +1,4 @@
-"""How two processes that share a token make sure of each other at the start of a connection.
+"""The handshake in which two processes that share a token authenticate each other when they connect.
 
 listener: magic, nonce
 caller:   magic, nonce, proof, length of the name, name
@@ -13,60 +13,62 @@ import time
 
 MOST_NAME = 200
 HELLO_SECONDS = 5.0
-"""A stranger who says nothing is dropped after this."""
+"""A caller that has not completed the handshake by then is dropped."""
 _MAGIC = b"FRGHELO\x01"
 _NONCE = _PROOF = 32
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:>~\[\]-]*")
 
 
 class HelloError(ConnectionError):
-    """The other side is not who it should be; says why."""
+    """Authentication of the peer failed; the message says why."""
 
 
 def check_name(name: str) -> str:
-    """The name, if it is one: letters, digits and `_.:>~[]-`, no `..`, at most 200 of them."""
+    """Validate and return a name: at most 200 letters, digits and `_.:>~[]-`, without `..`."""
     if len(name) > MOST_NAME or not _NAME.fullmatch(name) or ".." in name:
-        raise ValueError(f"{name[:MOST_NAME]!r} is no name for a pipe: use letters, digits and _ . : > ~ [ ] -")
+        raise ValueError(f"{name[:MOST_NAME]!r} is not a valid pipe name: use letters, digits and _ . : > ~ [ ] -")
     return name
 
 
 def accept_hello(sock: socket.socket, token: bytes, timeout: float = HELLO_SECONDS) -> str:
-    """On the side that listens: the name that the caller gives.
+    """The listener's side of the handshake; returns the name that the caller asks for.
 
-    HelloError if it is a stranger, TimeoutError past the time.
+    HelloError if the caller fails authentication, TimeoutError after `timeout` seconds.
     """
     end = time.monotonic() + timeout
-    ours = secrets.token_bytes(_NONCE)
-    _send(sock, _MAGIC + ours, end)
-    said = _exactly(sock, len(_MAGIC) + _NONCE + _PROOF + 1, end)
-    magic, theirs, proof = said[:8], said[8:40], said[40:72]
+    listener_nonce = secrets.token_bytes(_NONCE)
+    _send(sock, _MAGIC + listener_nonce, end)
+    reply = _recv_exactly(sock, len(_MAGIC) + _NONCE + _PROOF + 1, end)
+    magic, caller_nonce, proof = reply[:8], reply[8:40], reply[40:72]
     if magic != _MAGIC:
-        raise HelloError("the caller speaks another language")
+        raise HelloError("the caller uses another protocol or version")
     try:
-        name = check_name(_exactly(sock, min(said[72], MOST_NAME), end).decode("ascii"))
+        name = check_name(_recv_exactly(sock, min(reply[72], MOST_NAME), end).decode("ascii"))
     except ValueError as error:
-        raise HelloError(f"the caller gives a name that is none: {error}") from None
-    if not hmac.compare_digest(proof, _prove(token, b"caller", ours, theirs, name)):
-        raise HelloError("the caller has another token")
-    _send(sock, _prove(token, b"listener", ours, theirs, name), end)
+        raise HelloError(f"the caller sent an invalid name: {error}") from None
+    if not hmac.compare_digest(proof, _prove(token, b"caller", listener_nonce, caller_nonce, name)):
+        raise HelloError("the caller has a different token")
+    _send(sock, _prove(token, b"listener", listener_nonce, caller_nonce, name), end)
     return name
 
 
 def say_hello(sock: socket.socket, token: bytes, name: str, timeout: float = HELLO_SECONDS) -> None:
-    """On the side that calls: prove who we are, say what the connection is for, and make sure of the listener.
+    """The caller's side of the handshake: authenticate, send the name of the pipe, and authenticate the listener.
 
-    HelloError if it is a stranger or takes us for one, TimeoutError past the time.
+    HelloError if either side rejects the other, TimeoutError after `timeout` seconds.
     """
     end = time.monotonic() + timeout
     encoded = check_name(name).encode("ascii")
-    said = _exactly(sock, len(_MAGIC) + _NONCE, end)
-    if said[:8] != _MAGIC:
-        raise HelloError("the listener speaks another language")
-    theirs, ours = said[8:], secrets.token_bytes(_NONCE)
-    proof = _prove(token, b"caller", theirs, ours, name)
-    _send(sock, _MAGIC + ours + proof + bytes([len(encoded)]) + encoded, end)
-    if not hmac.compare_digest(_exactly(sock, _PROOF, end), _prove(token, b"listener", theirs, ours, name)):
-        raise HelloError("the listener has another token")
+    greeting = _recv_exactly(sock, len(_MAGIC) + _NONCE, end)
+    if greeting[:8] != _MAGIC:
+        raise HelloError("the listener uses another protocol or version")
+    listener_nonce, caller_nonce = greeting[8:], secrets.token_bytes(_NONCE)
+    proof = _prove(token, b"caller", listener_nonce, caller_nonce, name)
+    _send(sock, _MAGIC + caller_nonce + proof + bytes([len(encoded)]) + encoded, end)
+    if not hmac.compare_digest(
+        _recv_exactly(sock, _PROOF, end), _prove(token, b"listener", listener_nonce, caller_nonce, name)
+    ):
+        raise HelloError("the listener has a different token")
 
 
 def _prove(token: bytes, role: bytes, listener: bytes, caller: bytes, name: str) -> bytes:
@@ -80,20 +82,20 @@ def _send(sock: socket.socket, content: bytes, end: float) -> None:
     except TimeoutError:
         raise
     except OSError as error:
-        raise HelloError(f"the other side hung up: {error}") from None
+        raise HelloError(f"the peer closed the connection: {error}") from None
 
 
-def _exactly(sock: socket.socket, count: int, end: float) -> bytes:
-    found = b""
-    while len(found) < count:
+def _recv_exactly(sock: socket.socket, count: int, end: float) -> bytes:
+    content = b""
+    while len(content) < count:
         try:
             sock.settimeout(max(end - time.monotonic(), 0.001))
-            more = sock.recv(count - len(found))
+            more = sock.recv(count - len(content))
         except TimeoutError:
-            raise TimeoutError("the other side did not say who it is in time") from None
+            raise TimeoutError("the peer did not complete the handshake in time") from None
         except OSError as error:
-            raise HelloError(f"the other side hung up: {error}") from None
+            raise HelloError(f"the peer closed the connection: {error}") from None
         if not more:
-            raise HelloError("the other side hung up: it has another token, or does not know this name")
-        found += more
-    return found
+            raise HelloError("the peer closed the connection: it has a different token, or no pipe of this name")
+        content += more
+    return content

@@ -1,4 +1,4 @@
-"""Mailboxes between fragments that do not wait for each other: all values of an iteration change hands at once."""
+"""Mailboxes between fragments that do not wait for each other: all values of an iteration are delivered at once."""
 
 import collections
 import threading
@@ -10,36 +10,36 @@ from fragmenta.worker.channels.memory import ClosedError
 
 
 class Bundle(NamedTuple):
-    """All that one replica hands over in an iteration, by interface, and the version of the parameters it is from."""
+    """All values that one replica posts in an iteration, by interface, with the version of the parameters behind it."""
 
     values: dict[tuple[int, str], Any]
     version: int
     replica: int
     iteration: int
-    """That of the replica, which tells its bundles apart."""
+    """The replica's own iteration, which identifies the bundle."""
 
 
 class Mailbox(Protocol):
-    """Where replicas of one fragment leave bundles for another."""
+    """Where replicas of one fragment post bundles for another fragment."""
 
     def post(self, bundle: Bundle, timeout: float) -> None:
-        """Leave a bundle. TimeoutError past the time, ClosedError once closed."""
+        """Post a bundle. TimeoutError after `timeout` seconds, ClosedError once closed."""
         ...
 
     def pick(self, timeout: float) -> Bundle:
-        """A bundle; wait while there is none. TimeoutError past the time, ClosedError once closed."""
+        """A bundle; waits while there is none. TimeoutError after `timeout` seconds, ClosedError once closed."""
         ...
 
     def fill(self) -> float:
-        """The share of its places that are taken, from 0 to 1; a glance that waits for nobody."""
+        """The share of occupied slots, from 0 to 1; never blocks, so it may be out of date."""
         ...
 
     def end(self) -> None:
-        """Nobody will pick again: posting neither waits nor keeps anything from now on."""
+        """The consumer is finished: from now on, posts return at once and are discarded."""
         ...
 
     def close(self) -> None:
-        """Wake everyone who waits, and let nobody wait again."""
+        """Wake all waiting threads; later waits fail at once."""
         ...
 
 
@@ -51,25 +51,25 @@ class _Box:
         """How often each replica was lost."""
 
     def end(self) -> None:
-        """Let posting succeed at once and keep nothing."""
+        """Make posts return at once, and discard them."""
         with self._changed:
             self._ended = True
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Wake everyone."""
+        """Wake all waiting threads."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
 
     def lose(self, replica: int) -> None:
-        """A replica is gone: who waits to leave a bundle for it gets a ClosedError. Others, and a new one, go on."""
+        """A replica died: its pending posts raise ClosedError. Other replicas, and its replacement, continue."""
         with self._changed:
             self._losses[replica] += 1
             self._changed.notify_all()
 
     def _wait(self, ready: Any, timeout: float) -> None:
-        """Wait until `ready()`, with the lock held."""
+        """Wait until `ready()`; call it with the lock held."""
         end = time.monotonic() + timeout
         while not self._closed and not ready():
             if time.monotonic() >= end:
@@ -80,7 +80,7 @@ class _Box:
 
 
 class LatestMailbox(_Box):
-    """Keeps the newest bundle only. Whoever picks waits for the very first and for none after it."""
+    """Keeps the newest bundle only. `pick` waits for the very first bundle and never after that."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -89,7 +89,7 @@ class LatestMailbox(_Box):
         self._posted = 0
 
     def post(self, bundle: Bundle, timeout: float) -> None:
-        """Replace what was there."""
+        """Replace the previous bundle."""
         with self._changed:
             if self._closed:
                 raise ClosedError
@@ -98,30 +98,30 @@ class LatestMailbox(_Box):
             self._changed.notify_all()
 
     def pick(self, timeout: float) -> Bundle:
-        """The newest bundle, which stays for others."""
+        """The newest bundle, which stays in the mailbox for other consumers."""
         with self._changed:
             self._wait(lambda: self._newest is not None, timeout)
             assert self._newest is not None
             self._is_new = False
             return self._newest
 
-    def pick_newer(self, seen: int, timeout: float) -> tuple[int, Bundle]:
-        """The newest bundle and its number, which begins at 1; wait while that is not beyond `seen`."""
+    def pick_newer(self, last: int, timeout: float) -> tuple[int, Bundle]:
+        """The newest bundle and its number, counted from 1; waits until that number exceeds `last`."""
         with self._changed:
-            self._wait(lambda: self._posted > seen, timeout)
+            self._wait(lambda: self._posted > last, timeout)
             assert self._newest is not None
             self._is_new = False
             return self._posted, self._newest
 
     def fill(self) -> float:
-        """1 until somebody has picked the newest bundle."""
+        """1 until the newest bundle has been picked."""
         return float(self._is_new)
 
 
 class AnyMailbox(_Box):
-    """First come, first served. A replica whose bundle was not picked yet waits before it leaves another.
+    """First come, first served. A replica waits before it posts while its previous bundle has not been picked.
 
-    If bundles must not grow old, it waits for its own to be picked: what it makes meanwhile would be too old.
+    With `must_be_fresh`, it also waits until its bundle is picked: data collected meanwhile would be too stale.
     """
 
     def __init__(self, must_be_fresh: bool) -> None:
@@ -135,12 +135,12 @@ class AnyMailbox(_Box):
         with self._changed:
             self._replicas.add(bundle.replica)
             losses = self._losses[bundle.replica]
-            self._wait_for_place(bundle.replica, losses, timeout)
+            self._wait_for_slot(bundle.replica, losses, timeout)
             if not self._ended:
                 self._bundles[bundle.replica] = bundle
                 self._changed.notify_all()
             if self._must_be_fresh:
-                self._wait_for_place(bundle.replica, losses, timeout)
+                self._wait_for_slot(bundle.replica, losses, timeout)
 
     def pick(self, timeout: float) -> Bundle:
         """The oldest bundle."""
@@ -150,7 +150,7 @@ class AnyMailbox(_Box):
             self._changed.notify_all()
             return bundle
 
-    def _wait_for_place(self, replica: int, losses: int, timeout: float) -> None:
+    def _wait_for_slot(self, replica: int, losses: int, timeout: float) -> None:
         def is_lost() -> bool:
             return self._losses[replica] != losses
 
@@ -159,7 +159,7 @@ class AnyMailbox(_Box):
             raise ClosedError
 
     def fill(self) -> float:
-        """Bundles that wait, of one for each replica that ever left one."""
+        """Waiting bundles, relative to one for each replica that ever posted."""
         return len(self._bundles) / max(len(self._replicas), 1)
 
 

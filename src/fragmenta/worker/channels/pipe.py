@@ -1,4 +1,4 @@
-"""What a pipe is: messages of bytes from one process to another."""
+"""The interface of a pipe: byte messages from one process to another."""
 
 import threading
 import time
@@ -10,52 +10,52 @@ import numpy as np
 from fragmenta.worker.channels.memory import ClosedError
 
 BIG = 1 << 15
-"""Above this, copies let other threads run meanwhile."""
+"""Copies above this size release the GIL."""
 
 
 class Pipe(Protocol):
-    """Messages from one process to another, in order and bounded: one end sends, the other receives.
+    """A bounded, ordered queue of messages from one process to another: one end sends, the other receives.
 
-    Any thread may call any method. TimeoutError past the time; ClosedError once this end is closed, and once the other
-    is closed or gone and everything that it had sent was received.
+    All methods are thread-safe. TimeoutError after `timeout` seconds; ClosedError once this end is closed, or once the
+    other end is closed or dead and everything that it sent has been received.
     """
 
     def send(self, parts: Sequence[bytes | memoryview], timeout: float) -> None:
-        """Send one message; wait while there is no place. The parts must not change until they have arrived."""
+        """Send one message; waits while all slots are occupied. The parts must not change until they have arrived."""
         ...
 
     def recv(self, timeout: float) -> memoryview:
-        """The next message, in memory that is the caller's own; its place is free again."""
+        """The next message, in memory that the caller owns; frees its slot."""
         ...
 
     def take(self, timeout: float) -> memoryview:
-        """The next message as from `recv`, but its place stays taken until `free`."""
+        """Like `recv`, but the slot stays occupied until `free`."""
         ...
 
     def free(self) -> None:
-        """Give back the place of the message that was taken."""
+        """Free the slot of the message from `take`."""
         ...
 
     def fill(self) -> float:
-        """The share of its places that are taken, from 0 to 1; a glance that waits for nobody."""
+        """The share of occupied slots, from 0 to 1; never blocks, so it may be out of date."""
         ...
 
     def drain(self, timeout: float) -> None:
-        """Wait until the places of all that was sent are free again: everything has arrived."""
+        """Wait until all slots are free again: everything sent has arrived."""
         ...
 
     @property
     def is_closed(self) -> bool:
-        """Whether this end was closed."""
+        """Whether this end is closed."""
         ...
 
     def close(self) -> None:
-        """Wake everyone on this side; the other side notices. What has not arrived may be lost: `drain` first."""
+        """Close this end and wake its waiting threads. Messages that have not arrived may be lost: `drain` first."""
         ...
 
 
 def take_turn(lock: threading.Lock, timeout: float) -> float:
-    """Take the lock of one direction of a pipe; until when whoever has it may wait."""
+    """Acquire the lock of one direction of a pipe; returns the deadline (monotonic time) of the operation."""
     end = time.monotonic() + timeout
     if not lock.acquire(blocking=False) and not lock.acquire(timeout=min(max(timeout, 0.0), threading.TIMEOUT_MAX)):
         raise TimeoutError
@@ -63,7 +63,7 @@ def take_turn(lock: threading.Lock, timeout: float) -> float:
 
 
 def time_left(end: float, at_most: float) -> float:
-    """Seconds to wait, no more than `at_most`; TimeoutError if there are none."""
+    """Seconds left until `end`, at most `at_most`; TimeoutError if none are left."""
     seconds = end - time.monotonic()
     if seconds <= 0:
         raise TimeoutError
@@ -71,15 +71,15 @@ def time_left(end: float, at_most: float) -> float:
 
 
 def check_size(parts: Sequence[bytes | memoryview], size: int) -> int:
-    """The bytes of a message, which must be no more than the pipe takes."""
+    """The length of a message in bytes; ValueError if it exceeds the size of the pipe's slots."""
     length = sum(map(len, parts))
     if length > size:
-        raise ValueError(f"a message of {length} bytes does not fit: this pipe was made for {size}")
+        raise ValueError(f"a message of {length} bytes exceeds this pipe's maximum of {size} bytes")
     return length
 
 
 def new_memory(length: int) -> memoryview:
-    """Fresh memory that begins where arrays like to begin, if it is large."""
+    """New memory, aligned to 64 bytes if it is large."""
     if length < BIG:
         return memoryview(bytearray(length))
     raw = np.empty(length + 64, np.uint8)

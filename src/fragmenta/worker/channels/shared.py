@@ -1,9 +1,9 @@
-"""A pipe between two processes of one machine: a ring of slots in memory that has no name.
+"""A pipe between two processes of one machine: a ring of slots in anonymous shared memory.
 
 0    magic, capacity, size, nonce
-64   sent: how many messages were put into the ring
-128  freed: how many places were given back
-192  the sender is closed      256  the receiver is closed      320  the sender's process, 0 until it came
+64   sent: number of messages put into the ring
+128  freed: number of slots freed
+192  the sender is closed      256  the receiver is closed      320  the sender's process id, 0 until it connects
 4096 slots, each of 64 bytes with the message's length, then the message
 """
 
@@ -24,46 +24,50 @@ from fragmenta.worker.channels.wire import WireError
 from fragmenta_core.arrays import nameless_file
 
 LOOK_SECONDS = 0.05
-"""How often who waits looks whether the other side is still there."""
+"""How often a waiting thread checks whether the peer is still alive."""
 _HEAD = struct.Struct("<8sQQ16s")
 _MAGIC = b"FRGRING\x01"
 _SENT, _FREED, _SENDER_CLOSED, _RECEIVER_CLOSED, _SENDER = 64, 128, 192, 256, 320
 _RECEIVER_WAITS, _SENDER_WAITS = 384, 448
-_SLOTS, _BEFORE = 4096, 64
+_SLOTS, _SLOT_HEADER = 4096, 64
 _LENGTH = struct.Struct("<Q")
 
 
 def _stride(size: int) -> int:
-    return _BEFORE + -(-size // 64) * 64
+    return _SLOT_HEADER + -(-size // 64) * 64
 
 
 class SharedPipe:
-    """One end of the ring. `receiver` makes it; `sender` opens it by its address."""
+    """One end of the ring. `receiver` creates the ring; `sender` opens it by its address."""
 
     def __init__(self, memory: mmap.mmap, capacity: int, size: int, sends: bool) -> None:
         self._capacity, self._size, self._sends = capacity, size, sends
         self._round = 2**32 // capacity * capacity
-        """Where counters begin again: at a multiple of the capacity, so that slots stay in order."""
+        """Where counters wrap around: a multiple of the capacity, so that slots stay in order."""
         self._memory, self._stride = memoryview(memory), _stride(size)
         self._sent, self._freed = Word(memory, _SENT), Word(memory, _FREED)
         self._receiver_waits, self._sender_waits = Word(memory, _RECEIVER_WAITS), Word(memory, _SENDER_WAITS)
-        ours, theirs = (_SENDER_CLOSED, _RECEIVER_CLOSED) if sends else (_RECEIVER_CLOSED, _SENDER_CLOSED)
-        self._ours, self._theirs, self._peer = Word(memory, ours), Word(memory, theirs), Word(memory, _SENDER)
+        own_flag, peer_flag = (_SENDER_CLOSED, _RECEIVER_CLOSED) if sends else (_RECEIVER_CLOSED, _SENDER_CLOSED)
+        self._own_closed, self._peer_closed, self._peer = (
+            Word(memory, own_flag),
+            Word(memory, peer_flag),
+            Word(memory, _SENDER),
+        )
         self._lock = threading.Lock()
         self._closing = threading.Lock()
         self._closed = False
         self._fence = fence()
         self._count = 0
-        """Messages that this end has sent, or freed: its own, since the peer could write anything into the memory."""
+        """Messages that this end sent or freed; private, since the peer could write anything into the memory."""
         self._taken = False
         self._descriptor = -1
         self._process: int | None = None
 
     @staticmethod
     def receiver(size: int, capacity: int) -> tuple["SharedPipe", dict[str, Any]]:
-        """The receiving end of a new ring, and the address with which a process of the same user can send."""
+        """The receiving end of a new ring, and its address for a sender process of the same user."""
         if size < 1 or capacity < 1:
-            raise ValueError(f"a pipe of {capacity} places of {size} bytes: give at least 1 of each")
+            raise ValueError(f"a pipe of {capacity} slots of {size} bytes: give at least 1 of each")
         descriptor = nameless_file(_SLOTS + capacity * _stride(size))
         nonce = secrets.token_bytes(16)
         memory = mmap.mmap(descriptor, 0)
@@ -84,15 +88,15 @@ class SharedPipe:
         try:
             path = f"/proc/{pid}/fd/{int(address['descriptor'])}"
             if not os.readlink(path).startswith("/memfd:"):
-                raise ClosedError  # the number is another file's by now, which must not be opened
+                raise ClosedError  # the descriptor now refers to another file, which must not be opened
             descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
             try:
                 memory = mmap.mmap(descriptor, 0)
             finally:
                 os.close(descriptor)
-            magic, capacity, size, found = _HEAD.unpack_from(memory) if len(memory) >= _SLOTS else (b"", 0, 0, b"")
-            if (magic, found) != (_MAGIC, nonce) or len(memory) != _SLOTS + capacity * _stride(size):
-                raise ClosedError  # the number of the process or of the file is somebody else's by now
+            magic, capacity, size, ring_nonce = _HEAD.unpack_from(memory) if len(memory) >= _SLOTS else (b"", 0, 0, b"")
+            if (magic, ring_nonce) != (_MAGIC, nonce) or len(memory) != _SLOTS + capacity * _stride(size):
+                raise ClosedError  # the process id or the descriptor has been reused
             pipe = SharedPipe(memory, capacity, size, sends=True)
         except BaseException as error:
             os.close(process)
@@ -114,7 +118,7 @@ class SharedPipe:
             memory = self._memory
             start = _SLOTS + self._count % self._capacity * self._stride
             _LENGTH.pack_into(memory, start, length)
-            start += _BEFORE
+            start += _SLOT_HEADER
             for part in parts:
                 stop = start + len(part)
                 if stop - start < BIG:
@@ -135,7 +139,7 @@ class SharedPipe:
         return self._receive(timeout, frees=True)
 
     def take(self, timeout: float) -> memoryview:
-        """Copy the next message, and leave its slot taken until `free`."""
+        """Copy the next message; its slot stays occupied until `free`."""
         return self._receive(timeout, frees=False)
 
     def free(self) -> None:
@@ -147,7 +151,7 @@ class SharedPipe:
         _wake(self._freed, self._sender_waits, self._fence)
 
     def fill(self) -> float:
-        """Slots that were not freed yet."""
+        """Occupied slots, relative to the capacity."""
         return min((self._sent.cell.value - self._freed.cell.value) % self._round / self._capacity, 1.0)
 
     def drain(self, timeout: float) -> None:
@@ -160,23 +164,23 @@ class SharedPipe:
 
     @property
     def is_closed(self) -> bool:
-        """Whether this end was closed."""
+        """Whether this end is closed."""
         return self._closed
 
     def close(self) -> None:
-        """Wake everyone on both sides, and let go of the memory."""
+        """Wake all waiting threads on both sides, and release the memory."""
         with self._closing:
             if self._closed:
                 return
             self._closed = True
-            self._ours.cell.value = 1
+            self._own_closed.cell.value = 1
             self._sent.wake()
             self._freed.wake()
-            with self._lock:  # whoever waits has left by now; the memory goes with the last who looks at it
-                nothing = mmap.mmap(-1, mmap.PAGESIZE)
-                self._memory = memoryview(nothing)
-                self._sent = self._freed = self._ours = self._theirs = self._peer = Word(nothing, 0)
-                self._receiver_waits = self._sender_waits = self._ours
+            with self._lock:  # waiting threads have left by now; the memory is unmapped with its last view
+                empty = mmap.mmap(-1, mmap.PAGESIZE)
+                self._memory = memoryview(empty)
+                self._sent = self._freed = self._own_closed = self._peer_closed = self._peer = Word(empty, 0)
+                self._receiver_waits = self._sender_waits = self._own_closed
                 for descriptor in (self._descriptor, self._process):
                     if descriptor is not None and descriptor >= 0:
                         os.close(descriptor)
@@ -187,7 +191,7 @@ class SharedPipe:
             if self._sends:
                 raise RuntimeError("this end of the pipe sends")
             if self._taken:
-                raise RuntimeError("the last message's place was not given back: call `free` first")
+                raise RuntimeError("the slot of the last message is still occupied: call `free` first")
             waiting = self._await_message(end)
             if self._fence:
                 self._fence()
@@ -196,12 +200,12 @@ class SharedPipe:
             (length,) = _LENGTH.unpack_from(memory, start)
             if length > self._size or waiting > self._capacity:
                 raise WireError(f"{waiting} messages in {self._capacity} slots, {length} bytes in {self._size}")
-            start += _BEFORE
+            start += _SLOT_HEADER
             if length < BIG:
-                found = memoryview(bytearray(memory[start : start + length]))
+                message = memoryview(bytearray(memory[start : start + length]))
             else:
-                found = new_memory(length)
-                np.copyto(np.frombuffer(found, np.uint8), np.frombuffer(memory[start : start + length], np.uint8))
+                message = new_memory(length)
+                np.copyto(np.frombuffer(message, np.uint8), np.frombuffer(memory[start : start + length], np.uint8))
             self._taken = True
             if frees:
                 self._free()
@@ -209,7 +213,7 @@ class SharedPipe:
             self._lock.release()
         if frees:
             _wake(self._freed, self._sender_waits, self._fence)
-        return found
+        return message
 
     def _free(self) -> None:
         if not self._taken:
@@ -221,10 +225,10 @@ class SharedPipe:
         self._freed.cell.value = self._count
 
     def _await_message(self, end: float) -> int:
-        """How many messages there are; at least one."""
+        """Wait for a message; returns the number of waiting messages, at least 1."""
         waited = False
         while True:
-            alone = self._is_alone(waited)  # looked up first: what it sent before it went is there by now
+            alone = self._is_alone(waited)  # checked first: messages sent before the peer died are visible by now
             if self._closed:
                 raise ClosedError
             sent = self._sent.cell.value
@@ -239,10 +243,10 @@ class SharedPipe:
             waited = True
 
     def _await_free(self, end: float, at_most: int) -> None:
-        """Wait until no more than so many slots are taken, and there is somebody to send to."""
+        """Wait until at most `at_most` slots are occupied; ClosedError if the receiver is gone."""
         waited = False
         while True:
-            if self._closed or self._theirs.cell.value:
+            if self._closed or self._peer_closed.cell.value:
                 raise ClosedError
             freed = self._freed.cell.value
             if (self._count - freed) % self._round <= at_most:
@@ -255,16 +259,16 @@ class SharedPipe:
             self._sender_waits.cell.value = 0
             waited = True
 
-    def _is_alone(self, asks: bool) -> bool:
-        """Whether the other side is closed or, if we ask for it since that takes longer, its process is gone."""
-        if self._theirs.cell.value:
+    def _is_alone(self, check_process: bool) -> bool:
+        """Whether the other side is closed or, with `check_process` (slower), its process is dead."""
+        if self._peer_closed.cell.value:
             return True
-        if not asks:
+        if not check_process:
             return False
         if self._process is None:
             pid = self._peer.cell.value
             if not pid:
-                return False  # the sender has yet to come
+                return False  # the sender has not connected yet
             try:
                 self._process = os.pidfd_open(pid)
             except ProcessLookupError:
@@ -275,10 +279,10 @@ class SharedPipe:
 
 
 def _wake(counter: Word, waits: Word, fence: Callable[[], None] | None) -> None:
-    """Wake who waits for a counter that was changed, if anybody does.
+    """Wake the threads that wait for a changed counter, if there are any.
 
-    The pipe's lock was let go in between: on x86-64 others see the counter before we look whether they wait. Who waits
-    says so before the kernel looks at the counter for the last time.
+    The pipe's lock was released in between: on x86-64, others see the new counter before we read `waits`. A waiting
+    thread sets `waits` before the kernel compares the counter for the last time.
     """
     if fence:
         fence()

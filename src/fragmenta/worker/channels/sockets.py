@@ -1,4 +1,4 @@
-"""A pipe over a TCP connection: a length and the message; one byte comes back for every place that is free again."""
+"""A pipe over TCP: each message is sent after its length; one byte comes back for every freed slot."""
 
 import collections
 import contextlib
@@ -13,35 +13,35 @@ from fragmenta.worker.channels.pipe import ClosedError, check_size, new_memory, 
 from fragmenta.worker.channels.wire import WireError
 
 INLINE = 1 << 16
-"""Messages up to this size are sent by whoever calls; larger ones by a thread of the pipe."""
+"""Messages up to this size are sent by the calling thread; larger ones by the pipe's own thread."""
 _LENGTH = struct.Struct("<Q")
 _MOST_PARTS = 512
 
 
 class SocketSender(End):
-    """The end that sends."""
+    """The sending end."""
 
     def __init__(self, size: int, capacity: int) -> None:
         super().__init__(size, capacity)
-        self._away = 0
-        """Messages that are not free yet on the other side."""
+        self._occupied = 0
+        """Messages whose slots the receiver has not freed yet."""
         self._unsent: collections.deque[list[memoryview]] = collections.deque()
         self._work = threading.Condition()
         self._thread: threading.Thread | None = None
         self._is_broken = False
 
     def send(self, parts: Sequence[bytes | memoryview], timeout: float) -> None:
-        """Send at once if it is small, else leave it to the thread."""
+        """Send a small message at once, leave a large one to the thread."""
         length = check_size(parts, self._size)
         end = take_turn(self._lock, timeout)
         try:
             self._await_free(end, self._capacity - 1)
             rest = [memoryview(part) for part in (_LENGTH.pack(length), *parts) if len(part)]
-            self._away += 1
+            self._occupied += 1
             if self._thread is None and length <= INLINE:
                 rest = self._send_some(rest)
             if rest:
-                # Once there is a thread everything goes through it: the order must stay.
+                # Once there is a thread, everything goes through it to keep the order.
                 with self._work:
                     self._unsent.append(rest)
                     self._work.notify()
@@ -52,17 +52,17 @@ class SocketSender(End):
             self._lock.release()
 
     def fill(self) -> float:
-        """Messages whose places the other side has not given back, as far as this side has heard."""
+        """Occupied slots, as far as this side knows, relative to the capacity."""
         if self._lock.acquire(blocking=False):
             try:
                 with contextlib.suppress(ClosedError):
                     self._read_freed()
             finally:
                 self._lock.release()
-        return self._away / self._capacity
+        return self._occupied / self._capacity
 
     def drain(self, timeout: float) -> None:
-        """Wait until all places are free."""
+        """Wait until all slots are free."""
         end = take_turn(self._lock, timeout)
         try:
             self._await_free(end, 0)
@@ -70,19 +70,19 @@ class SocketSender(End):
             self._lock.release()
 
     def recv(self, timeout: float) -> memoryview:
-        """Refused: this end sends."""
+        """Not supported: this end sends."""
         raise RuntimeError("this end of the pipe sends")
 
     take = recv
 
     def free(self) -> None:
-        """Refused: this end sends."""
+        """Not supported: this end sends."""
         raise RuntimeError("this end of the pipe sends")
 
     def _await_free(self, end: float, at_most: int) -> None:
         if self._closed or self._is_broken:
             raise ClosedError
-        while self._away > at_most:
+        while self._occupied > at_most:
             self._await(select.POLLIN, end)
             self._read_freed()
 
@@ -90,19 +90,19 @@ class SocketSender(End):
         if self._connection is None or self._closed:
             raise ClosedError
         try:
-            found = len(self._connection.recv(4096))
+            freed = len(self._connection.recv(4096))
         except BlockingIOError:
             return
         except OSError:
             raise ClosedError from None
-        if not found:
+        if not freed:
             raise ClosedError
-        if found > self._away:
-            raise WireError(f"the other side gave back {found} places of {self._away}")
-        self._away -= found
+        if freed > self._occupied:
+            raise WireError(f"the receiver freed {freed} slots, but only {self._occupied} were occupied")
+        self._occupied -= freed
 
     def _send_some(self, rest: list[memoryview]) -> list[memoryview]:
-        """What is left after the connection took as much as it would."""
+        """Write as much as the connection accepts without blocking; returns the rest."""
         if self._connection is None:
             raise ClosedError
         try:
@@ -118,7 +118,7 @@ class SocketSender(End):
         return []
 
     def _send_all(self) -> None:
-        """Run by the thread: send what waits until the pipe is closed."""
+        """Run by the thread: send queued messages until the pipe is closed."""
         try:
             while True:
                 with self._work:
@@ -134,9 +134,9 @@ class SocketSender(End):
             self._is_broken = True
             if self._connection is not None:
                 with contextlib.suppress(OSError):
-                    self._connection.shutdown(socket.SHUT_RDWR)  # so that who waits for a place wakes
+                    self._connection.shutdown(socket.SHUT_RDWR)  # wakes threads that wait for a free slot
 
-    def _leave(self) -> None:
+    def _join_threads(self) -> None:
         with self._work:
             self._work.notify_all()
         with self._lock:
@@ -146,12 +146,12 @@ class SocketSender(End):
 
 
 class SocketReceiver(End):
-    """The end that receives. Its connection may come later."""
+    """The receiving end. Its connection may be attached later."""
 
     def __init__(self, size: int, capacity: int) -> None:
         super().__init__(size, capacity)
         self._scratch = bytearray(INLINE)
-        """What was read and is not part of a message yet: between `_start` and `_stop`."""
+        """Bytes between `_start` and `_stop` have been read but do not belong to a message yet."""
         self._start = self._stop = 0
         self._message: memoryview | None = None
         self._filled = 0
@@ -161,8 +161,8 @@ class SocketReceiver(End):
         """Use this connection from now on."""
         if not super().attach(connection):
             return False
-        # Bytes that go back are few and always taken, so silence means that nobody is there. (Not so for the sender:
-        # the system would end a connection whose reader is merely slow.)
+        # The few bytes that go back are always read, so missing ACKs mean that the peer is dead. (Not set for the
+        # sender: the kernel would close a connection whose reader is merely slow.)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(GONE_SECONDS * 1000))
         return True
 
@@ -171,16 +171,16 @@ class SocketReceiver(End):
         return self._receive(timeout, frees=True)
 
     def take(self, timeout: float) -> memoryview:
-        """The next message, whose place stays taken until `free`."""
+        """The next message; its slot stays occupied until `free`."""
         return self._receive(timeout, frees=False)
 
     def free(self) -> None:
-        """Let the sender send another."""
+        """Free the slot, so that the sender can send another message."""
         with self._lock:
             self._free()
 
     def fill(self) -> float:
-        """1 if something has come that was not received, else 0: what is under way cannot be seen from here."""
+        """1 if unread data has arrived, else 0: messages still in transit cannot be seen from here."""
         connection = self._connection
         if connection is None or self._closed:
             return 0.0
@@ -194,11 +194,11 @@ class SocketReceiver(End):
             return 0.0
 
     def send(self, parts: Sequence[bytes | memoryview], timeout: float) -> None:
-        """Refused: this end receives."""
+        """Not supported: this end receives."""
         raise RuntimeError("this end of the pipe receives")
 
     def drain(self, timeout: float) -> None:
-        """Refused: this end receives."""
+        """Not supported: this end receives."""
         raise RuntimeError("this end of the pipe receives")
 
     def _free(self) -> None:
@@ -207,7 +207,7 @@ class SocketReceiver(End):
         if self._closed or self._connection is None:
             raise ClosedError
         self._taken = False
-        with contextlib.suppress(OSError):  # a sender that is gone needs no place; `recv` will notice
+        with contextlib.suppress(OSError):  # a dead sender needs no slot; `recv` will notice
             self._connection.send(b"\0")
 
     def _receive(self, timeout: float, frees: bool) -> memoryview:
@@ -216,7 +216,7 @@ class SocketReceiver(End):
             if self._closed:
                 raise ClosedError
             if self._taken:
-                raise RuntimeError("the last message's place was not given back: call `free` first")
+                raise RuntimeError("the slot of the last message is still occupied: call `free` first")
             message = self._read(end)
             self._taken = True
             if frees:
@@ -226,12 +226,12 @@ class SocketReceiver(End):
             self._lock.release()
 
     def _read(self, end: float) -> memoryview:
-        """The next message; past the time, what has come of it stays for the next call."""
+        """The next message; on timeout, the bytes read so far are kept for the next call."""
         while self._message is None:
             if self._stop - self._start >= _LENGTH.size:
                 (length,) = _LENGTH.unpack_from(self._scratch, self._start)
                 if length > self._size:
-                    raise WireError(f"a message of {length} bytes in a pipe that was made for {self._size}")
+                    raise WireError(f"a message of {length} bytes exceeds this pipe's maximum of {self._size} bytes")
                 self._start += _LENGTH.size
                 self._filled = min(length, self._stop - self._start)
                 self._message = new_memory(length)
@@ -250,11 +250,11 @@ class SocketReceiver(End):
     def _read_into(self, memory: memoryview, end: float) -> int:
         connection = self._await(select.POLLIN, end)
         try:
-            found = connection.recv_into(memory)
+            count = connection.recv_into(memory)
         except BlockingIOError:
             return 0
         except OSError:
             raise ClosedError from None
-        if not found:
+        if not count:
             raise ClosedError
-        return found
+        return count

@@ -1,4 +1,4 @@
-"""Channels and mailboxes that note how long every hand-over took."""
+"""Channels and mailboxes that record the time of every send and receive for the timeline."""
 
 import dataclasses
 import time
@@ -12,16 +12,16 @@ from fragmenta.worker.channels.memory import Channel
 
 
 class TimedChannel:
-    """One end of a channel that notes how long every hand-over took."""
+    """One end of a channel; records the time of every send and receive."""
 
     def __init__(self, channel: Channel, stopwatch: Stopwatch, interface: Interface, between: str) -> None:
         self._channel, self._stopwatch, self._interface, self._between = channel, stopwatch, interface, between
         self._number = 0
         self._parts: tuple[Part, ...] = ()
-        """All that goes through a channel has one shape, which is looked up once: that takes longer than all else."""
+        """All values of a channel have one shape. It is formatted once, as that costs more than the rest of a note."""
 
     def send(self, value: Any, timeout: float) -> None:
-        """Hand over a value."""
+        """Send a value."""
         began = time.monotonic()
         self._channel.send(value, timeout)
         self._note(value, began)
@@ -34,7 +34,7 @@ class TimedChannel:
         return value
 
     def fill(self) -> float:
-        """That of the channel."""
+        """The fill of the channel."""
         return self._channel.fill()
 
     def close(self) -> None:
@@ -42,7 +42,7 @@ class TimedChannel:
         self._channel.close()
 
     def _note(self, value: Any, began: float) -> None:
-        # Counted also while the window is closed: the n-th value sent is the n-th received.
+        # Also counts while the window is closed, so that the n-th value sent is the n-th received.
         self._number += 1
         notes = self._stopwatch.notes
         if notes is not None:
@@ -50,8 +50,8 @@ class TimedChannel:
             self._parts = self._parts or (_part(self._interface, value),)
             notes.append((self, began, now, self._number, self._channel.fill()))
 
-    def noted(self, begin: int, end: int, number: int, fill: float) -> Crossing:
-        """A note in plain words."""
+    def timeline_entry(self, begin: int, end: int, number: int, fill: float) -> Crossing:
+        """A note as an entry of the timeline."""
         interface = self._interface
         sends = interface.producer == self._stopwatch.fragment
         channel = f"{self._between} {interface.value.id}"
@@ -60,7 +60,7 @@ class TimedChannel:
 
 
 class TimedMailbox:
-    """One end of a mailbox that notes how long it took to leave or to get a bundle."""
+    """One end of a mailbox; records the time of every post and pick."""
 
     def __init__(self, box: Mailbox, stopwatch: Stopwatch, interfaces: Sequence[Interface]) -> None:
         self._box, self._stopwatch = box, stopwatch
@@ -68,24 +68,24 @@ class TimedMailbox:
         self._parts: tuple[Part, ...] = ()
 
     def post(self, bundle: Bundle, timeout: float) -> None:
-        """Leave a bundle."""
+        """Post a bundle."""
         began = time.monotonic()
         self._box.post(bundle, timeout)
         self._note(bundle, began)
 
     def pick(self, timeout: float) -> Bundle:
-        """A bundle."""
+        """Pick a bundle."""
         began = time.monotonic()
         bundle = self._box.pick(timeout)
         self._note(bundle, began)
         return bundle
 
     def fill(self) -> float:
-        """That of the mailbox."""
+        """The fill of the mailbox."""
         return self._box.fill()
 
     def end(self) -> None:
-        """Let posting succeed at once."""
+        """Make posts return at once."""
         self._box.end()
 
     def close(self) -> None:
@@ -100,8 +100,8 @@ class TimedMailbox:
                 self._parts = tuple(_part(self._interfaces[key], value) for key, value in bundle.values.items())
             notes.append((self, began, now, bundle.replica, bundle.iteration, self._box.fill()))
 
-    def noted(self, begin: int, end: int, replica: int, iteration: int, fill: float) -> Crossing:
-        """A note in plain words."""
+    def timeline_entry(self, begin: int, end: int, replica: int, iteration: int, fill: float) -> Crossing:
+        """A note as an entry of the timeline."""
         interface = next(iter(self._interfaces.values()))
         sends = interface.producer == self._stopwatch.fragment
         between = f"{interface.producer} -> {interface.consumer}"
@@ -110,5 +110,5 @@ class TimedMailbox:
 
 
 def _part(interface: Interface, value: Any) -> Part:
-    shown = str(dataclasses.replace(interface.value, shape=tuple(value.shape)))
-    return Part(interface.value.id, interface.name or shown, shown, value.nbytes)
+    text = str(dataclasses.replace(interface.value, shape=tuple(value.shape)))
+    return Part(interface.value.id, interface.name or text, text, value.nbytes)
