@@ -9,7 +9,7 @@ import numpy as np
 
 from fragmenta import Algorithm, Cluster, Environment, Plan, project, trace
 from fragmenta.engines import LocalEngine
-from fragmenta.graph.check import check_graph, check_plan
+from fragmenta.graph.check import check_graph
 from fragmenta.training.loop import Progress
 
 
@@ -35,7 +35,6 @@ def run_plan(
     plan: Plan, algorithm: Algorithm, env: Environment, iterations: int, deadline: float = 60.0
 ) -> tuple[Any, list[dict[str, Any]]]:
     """The same computation, split into fragments by a plan."""
-    check_plan(plan)
     leaves, structure = jax.tree.flatten(initial_state(algorithm, env))
     with LocalEngine(plan, deadline) as engine:
         engine.begin(leaves)

@@ -7,7 +7,6 @@ import jax
 
 from fragmenta import Algorithm, Environment
 from fragmenta.engines import ENGINES, EngineOptions, Setup
-from fragmenta.graph.check import check_plan
 from helpers import cpu_cluster, initial_state, planned
 
 
@@ -17,7 +16,6 @@ def apart(
     """A setup with a separate process for every replica of every fragment."""
     cluster = dataclasses.replace(cpu_cluster(8, replicas), apart=True)
     plan = planned(algorithm, env, policy, cluster, merge=False)
-    check_plan(plan)
     return Setup(plan, algorithm, env, policy, cluster, False, deadline=60.0, options=options or EngineOptions())
 
 

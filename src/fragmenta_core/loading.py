@@ -16,7 +16,7 @@ def load(kind: str, path: str, fits: Callable[[Any], bool] = callable) -> Any:
     """
     module, _, qualified = path.partition(":")
     if not module or not qualified or module.startswith("."):
-        raise UnusableError(f"cannot load {kind} '{path}': write it as module:Name, as in my_module:Mine")
+        raise UnusableError(f"cannot load {kind} '{path}': write it as module:Class, as in my_module:Mine")
     owner: Any = _import(kind, path, module)
     for part in qualified.split("."):
         if not hasattr(owner, part):

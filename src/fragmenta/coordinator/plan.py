@@ -7,6 +7,7 @@ from fragmenta.coordinator.place import place
 from fragmenta.coordinator.project import project as project_placement
 from fragmenta.errors import ConfigError
 from fragmenta.graph import Fragment, Graph, Plan
+from fragmenta.graph.check import check_plan
 from fragmenta.policies import Cluster, Policy, resolve
 
 _OVERLAPS = "single_learner_coarse"
@@ -33,6 +34,7 @@ def project(graph: Graph, policy: str | Policy, cluster: Cluster, merge: bool = 
     if merge:
         placement = place(graph, merge_fragments(placement.fragments, graph.host_stages), cluster)
     plan = project_placement(placement, name)
+    check_plan(plan)
     kinds = {interface.delivery for interface in plan.interfaces}
     if cluster.lag and not any(delivery.lag for delivery in kinds):
         raise ConfigError(

@@ -12,6 +12,7 @@ import jax
 import numpy as np
 from safetensors.numpy import save
 
+from fragmenta.tracing.names import leaf_name
 from fragmenta.errors import ConfigError
 
 
@@ -126,11 +127,6 @@ def named_arrays(tree: Any) -> dict[str, np.ndarray]:
     """Every leaf of a tree by its path, as in `policy.params.Dense_0.kernel`."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     return {leaf_name(path): np.asarray(jax.device_get(leaf), order="C") for path, leaf in leaves}
-
-
-def leaf_name(path: Any) -> str:
-    """The name under which the leaf at a path of a tree is stored."""
-    return jax.tree_util.keystr(path, simple=True, separator=".")
 
 
 def sha256(tree: Any) -> str:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fragmenta.errors import ConfigError
-from fragmenta.runs.run_directory import leaf_name
+from fragmenta.tracing.names import leaf_name
 
 
 def to_arrays(state: Any) -> dict[str, np.ndarray]:

@@ -3,7 +3,6 @@
 import contextlib
 import functools
 import itertools
-import re
 from typing import Any
 
 import jax
@@ -16,6 +15,7 @@ from fragmenta.errors import ConfigError
 from fragmenta.graph import Block, Call, Glue, Graph, Loop, Node, Value
 from fragmenta.graph.layout import Split
 from fragmenta.tracing import jaxprs
+from fragmenta.tracing.names import leaf_name, leaf_names
 
 
 def trace(algorithm: Algorithm, env: Environment) -> Graph:
@@ -35,10 +35,10 @@ def _trace(algorithm: Algorithm, env: Environment, opened: frozenset[str]) -> Gr
     _check_returned(algorithm, state, shapes)
     tracer = _Tracer(opened)
     block = tracer.block(closed)
-    state_names = _leaf_names(state)
+    state_names = leaf_names(state)
     for value, name in zip(block.inputs, state_names, strict=True):
         tracer.names[value.id] = name if name.count(".") < 3 else ".".join(name.split(".")[-2:])
-    metric_names = _leaf_names(shapes[1])
+    metric_names = leaf_names(shapes[1])
     for value, name in zip(block.outputs[len(state_names) :], metric_names, strict=True):
         tracer.names.setdefault(value.id, name)
     top_stages = dict.fromkeys(name for node in block.walk() if isinstance(node, Call) for name in node.holds)
@@ -78,7 +78,7 @@ def _check_returned(algorithm: Algorithm, state: Any, shapes: Any) -> None:
     for path in [*before, *(path for path in after if path not in before)]:
         old, new = (_text(leaves.get(path)) for leaves in (before, after))
         if old != new:
-            leaf = _leaf_name(path) or "state"
+            leaf = leaf_name(path) or "state"
             mismatch = f"{name}.iterate takes '{leaf}' as {old} and returns it as {new}"
             raise ConfigError(f"{mismatch}: the state must keep its shapes and dtypes")
     if jax.tree.structure(state) != jax.tree.structure(shapes[0]):
@@ -250,15 +250,6 @@ class _Tracer:
 
     def _value(self, aval: Any) -> Value:
         return Value(next(self._ids), tuple(aval.shape), aval.dtype)
-
-
-def _leaf_names(tree: Any) -> tuple[str, ...]:
-    """The path of every leaf, as in `learner.params.policy`."""
-    return tuple(_leaf_name(path) for path, _ in jax.tree_util.tree_leaves_with_path(tree))
-
-
-def _leaf_name(path: Any) -> str:
-    return re.sub(r"[.\[\]'\"]+", ".", jax.tree_util.keystr(path)).strip(".")
 
 
 def _last_name(path: str) -> str:

@@ -124,6 +124,15 @@ class Rounds:
 Step = Segment | Host | Put | Take | Rounds
 
 
+def segments(steps: Sequence[Step]) -> Iterator[Segment]:
+    """All segments among these steps, those inside loops included."""
+    for step in steps:
+        if isinstance(step, Rounds):
+            yield from segments(step.body)
+        elif isinstance(step, Segment):
+            yield step
+
+
 @dataclasses.dataclass(frozen=True)
 class Schedule:
     """A program ready to compile; `shapes` has every value that can enter or leave a segment."""

@@ -14,7 +14,7 @@ from fragmenta.errors import ConfigError, unknown
 from fragmenta.graph.layout import PARTIAL, WHOLE, Layout, Split
 from fragmenta.tracing.jaxprs import key_dtype, key_generator
 from fragmenta.worker.backends.meeting import compile_meeting
-from fragmenta.worker.steps import REPLICA, Key, Rounds, Schedule, Segment, Step
+from fragmenta.worker.steps import REPLICA, Key, Schedule, Segment
 
 UNROLL = {"gpu": 16}
 """Unroll factor of loops over stages, per platform: on a GPU every round costs a launch, on a CPU it does not."""
@@ -86,21 +86,6 @@ def device_name(device: Any) -> str:
     return f"{device.platform}:{device.id}"
 
 
-def compile_schedule(schedule: Schedule, where: Site, specs: dict[Key, jax.ShapeDtypeStruct]) -> dict[int, Callable]:
-    """Every segment of a schedule compiled, by its `id`."""
-    compiled: dict[int, Callable] = {}
-
-    def visit(steps: tuple[Step, ...]) -> None:
-        for step in steps:
-            if isinstance(step, Rounds):
-                visit(step.body)
-            elif isinstance(step, Segment):
-                compiled[id(step)] = _compile(step, schedule, where, specs)
-
-    visit(schedule.steps)
-    return compiled
-
-
 def spec_of(schedule: Schedule, where: Site, key: Key) -> jax.ShapeDtypeStruct:
     """Shape, dtype and sharding of a value as a worker holds it: raw, with the parts of all merged replicas.
 
@@ -152,7 +137,10 @@ def raw_function(segment: Segment, schedule: Schedule, where: Site) -> Callable[
     return raw
 
 
-def _compile(segment: Segment, schedule: Schedule, where: Site, specs: dict[Key, jax.ShapeDtypeStruct]) -> Callable:
+def compile_segment(
+    segment: Segment, schedule: Schedule, where: Site, specs: dict[Key, jax.ShapeDtypeStruct]
+) -> Callable[..., Any]:
+    """A segment as one XLA program; this backend takes every segment."""
     raw, donated = raw_function(segment, schedule, where), _usable(segment, schedule, specs)
     if where.members and segment.meets:
         arguments = [(specs[key], layout_of(schedule, key)) for key in segment.inputs]
