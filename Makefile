@@ -1,8 +1,8 @@
-# `make train` and `make test` set everything up themselves; a second call installs nothing.
+# `make train` and `make test` install everything they need; a second call installs nothing.
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
-# What training needs, and on top of it what tests and benchmarks need.
+# Markers: the package is installed; the dependencies of tests and benchmarks are installed, too.
 INSTALLED = $(VENV)/.installed
 READY = $(VENV)/.ready
 ADAPTERS = .venv-adapters
@@ -24,15 +24,15 @@ test: $(READY)
 	$(BIN)/lint-imports
 	$(BIN)/pytest
 
-# All test suites, of which `make test` runs a part, and every package with an adapter, in a virtual environment of its
-# own: there are too many of them for that of the tests. Craftax writes textures on first use, so in one process.
+# All tests, of which `make test` runs a part, and those of every package with an adapter, in a separate virtual
+# environment because there are so many packages. In one process, because Craftax writes textures on first use.
 full: $(READY)
 	$(BIN)/pytest -m "full or not full"
 	$(MAKE) $(ADAPTERS)/.adapters VENV=$(ADAPTERS)
 	ADAPTERS_REQUIRED=1 $(ADAPTERS)/bin/pytest -n 0 -m "full or not full" tests/envs/test_jax_adapters.py
 
-# Faults in full number: a thousand writers killed while saving, random configurations, every resume, processes killed
-# under every distribution policy, on this machine and on a Ray cluster whose nodes and links fail.
+# Fault injection at full scale: a thousand writers killed while saving, random configurations, every resume, processes
+# killed under every distribution policy, on this machine and on a Ray cluster whose nodes and links fail.
 chaos: $(READY)
 	CHAOS=1 $(BIN)/pytest -m "full or not full" tests/faults tests/training/test_resume.py \
 		tests/engines/test_cluster*.py tests/engines/test_ray_*.py

@@ -3,8 +3,7 @@
 import argparse
 
 import fragmenta
-from fragmenta.engines import EngineOptions
-from fragmenta.engines.hardware import engine_cluster
+from fragmenta.engines import ENGINES, EngineOptions
 from sides import BATCH, HORIZON, MINIBATCHES, NUM_ENVS, answer, steady_rate
 
 CALIBRATION = 6  # iterations to estimate how many fit into the time, and to fill the compilation cache
@@ -12,7 +11,7 @@ CALIBRATION = 6  # iterations to estimate how many fit into the time, and to fil
 
 def marks(env: str, epochs: int, iterations: int, engine: str, actors: int) -> list[tuple[float, int]]:
     algorithm = fragmenta.PPO(num_envs=NUM_ENVS, horizon=HORIZON, epochs=epochs, minibatches=MINIBATCHES)
-    cluster = engine_cluster(engine, EngineOptions(), actors)
+    cluster = ENGINES[engine].cluster(EngineOptions(), actors)
     result = fragmenta.train(algorithm, env, total_steps=iterations * BATCH, engine=engine, cluster=cluster)
     return [(record["seconds"], record["steps"]) for record in result.metrics]
 

@@ -1,8 +1,8 @@
 """Environment steps per second of end-to-end training on one GPU, in float32 and bfloat16, with and without the kernel.
 
-Run with `make bench WHAT=gpu` on a machine where JAX has a GPU. Prints one line per case: the median of several windows of a
-run in steady state (without compile time), the ratio to the same run with layer-by-layer networks in XLA, and the mean
-return at the end, to reveal a fast program that learns nothing.
+Run with `make bench WHAT=gpu` where JAX has a GPU. Prints one line per case: the median of several windows of a run in
+steady state (without compile time), the ratio to the same run with layer-by-layer networks in XLA, and the mean return
+at the end, to reveal a fast program that learns nothing.
 """
 
 import itertools

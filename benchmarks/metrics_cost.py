@@ -1,7 +1,7 @@
 """The overhead of metrics: runs that write all of them at every iteration, against runs that write none.
 
-Run with `make bench WHAT=metrics_cost`. The two take turns, so that other load on the machine affects both. Prints the ratio of
-steps per second, median of several pairs; wandb (offline) and mlflow are included if they are installed.
+Run with `make bench WHAT=metrics_cost`. The two take turns, so that other load on the machine affects both. Prints the
+ratio of steps per second, median of several pairs; wandb (offline) and mlflow are included if they are installed.
 """
 
 import argparse

@@ -1,7 +1,8 @@
 """The overhead of splitting on one device: two actor replicas and a learner, unmerged, against `fused`.
 
-Run with `make bench WHAT=split` (on a GPU: `PYTHONPATH=src python3 benchmarks/split.py 16384`). Prints the ratio of steps
-per second, median of several windows, and where time goes: the timeline of an iteration with one segment at a time.
+Run with `make bench WHAT=split` (on a GPU: `PYTHONPATH=src python3 benchmarks/split.py 16384`). Prints the ratio of
+steps per second, median of several windows, and where time goes: the timeline of an iteration with one segment at a
+time.
 """
 
 import itertools

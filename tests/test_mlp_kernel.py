@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from fragmenta.nn import _layer_by_layer
 from fragmenta.nn.mlp_kernel import BLOCK, fits, mlp
+from fragmenta.nn.networks import _layer_by_layer
 
 
 @pytest.mark.parametrize(("compute", "tolerance"), [("float32", 1e-5), ("bfloat16", 3e-2)])

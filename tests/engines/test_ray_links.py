@@ -181,8 +181,8 @@ class Where:
 
 tiny = fragmenta.PPO(num_envs=4, horizon=8, hidden=(8,), epochs=1, minibatches=2, total_steps=320)
 cluster = fragmenta.Cluster(("cpu:0", "cpu:1", "cpu:2"), 2, apart=True)
-options = fragmenta.EngineOptions(sys.argv[1], "spread")
-fragmenta.train(tiny, Mine(), "single_learner_coarse", "ray", cluster=cluster, options=fragmenta.RunOptions(engine=options), watcher=Where())
+options = fragmenta.RunOptions(engine=fragmenta.EngineOptions(sys.argv[1], "spread"))
+fragmenta.train(tiny, Mine(), "single_learner_coarse", "ray", cluster=cluster, options=options, watcher=Where())
 """
 
 

@@ -71,7 +71,7 @@ def test_the_same_actions_for_any_number_of_rows(algorithm: Algorithm, env: Envi
 
 LOADS = """
 import sys, json, pathlib
-sys.modules["fragmenta"] = None  # whoever imports it fails
+sys.modules["fragmenta"] = None  # makes any import of it fail
 import jax, jax.export, numpy as np
 folder, inputs = pathlib.Path(sys.argv[1]), np.load(sys.argv[2])
 described = json.loads((folder / "policy.json").read_text())

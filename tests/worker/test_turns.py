@@ -35,7 +35,7 @@ def run_both(devices: tuple[slice, slice], program: Callable[[], Any]) -> None:
     sites = [Site(tuple(jax.devices()[part])) for part in devices]
     nothing: Any = None
     deployments = take_turns([Deployment(nothing, site, {}, {}, program) for site in sites])
-    threads = [threading.Thread(target=deployment.launch) for deployment in deployments]
+    threads = [threading.Thread(target=deployment.burst) for deployment in deployments]
     for thread in threads:
         thread.start()
     for thread in threads:

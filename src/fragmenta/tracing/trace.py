@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import itertools
+import re
 from typing import Any
 
 import jax
