@@ -9,7 +9,7 @@ from fragmenta.cli.main import main
 
 
 def run_check_env(capsys: pytest.CaptureFixture[str], monkeypatch: Any, *arguments: str) -> tuple[int, str]:
-    monkeypatch.chdir(Path(__file__).parent.parent)
+    monkeypatch.chdir(Path(__file__).parents[1] / "support")
     monkeypatch.setattr("fragmenta.checks.conformance.STEPS", 40)
     code = main(["check-env", *arguments])
     return code, capsys.readouterr().out

@@ -22,7 +22,7 @@ from fragmenta.engines.ray import RayLauncher
 SERVE = "served:serve"
 JOB = b"x" * 1_000_000
 TOKEN = b"secret"
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1] / "support"
 
 sys.path.append(str(HERE))
 

@@ -15,13 +15,13 @@ from typing import Any
 
 import psutil
 import pytest
-from ray_nodes import Nodes
 
 import fragmenta
 from fragmenta import PPO, Cluster, RunOptions
 from fragmenta.cli.main import main
 from fragmenta.engines import EngineOptions, Placed
 from helpers import assert_same
+from ray_nodes import Nodes
 
 KILLS = 4 if os.environ.get("CHAOS") else 1
 """Kills per distribution policy; 20 in total."""

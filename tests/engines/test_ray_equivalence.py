@@ -5,11 +5,11 @@ from typing import Any
 
 import jax
 import pytest
-from ray_nodes import Nodes
 
 from fragmenta import Cluster, make, project, trace
 from fragmenta.engines import ENGINES, EngineOptions, Setup
 from helpers import assert_same, initial_state
+from ray_nodes import Nodes
 from test_equivalence import CASES, ITERATIONS, POLICIES, expected
 
 

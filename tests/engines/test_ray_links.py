@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from namespaces import Network
 
 import fragmenta
 from fragmenta import PPO, Cluster
+from namespaces import Network
 
 pytestmark = [
     pytest.mark.full,

@@ -125,7 +125,7 @@ def test_the_run_ends_with_the_fault_and_its_traceback(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "fragmenta.cli.main", "train", "ppo", "faulty_envs:Steady", "--num-envs", "4"]
     flags = ["--env-args", '{"fault": "raise"}', "--env-mode", "processes", "--run-dir", str(tmp_path / "run")]
     completed = subprocess.run(
-        [*command, *flags], capture_output=True, text=True, cwd=Path(__file__).parent.parent, timeout=120
+        [*command, *flags], capture_output=True, text=True, cwd=Path(__file__).parents[1] / "support", timeout=120
     )
     assert completed.returncode == 1
     lines = completed.stderr.strip().splitlines()

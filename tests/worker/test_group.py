@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-MEMBER = Path(__file__).parent / "group_member.py"
+MEMBER = Path(__file__).parents[1] / "support" / "group_member.py"
 
 
 def free_port() -> int:

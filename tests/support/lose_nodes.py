@@ -1,11 +1,11 @@
 """Three Ray nodes on this machine, two of which die one after the other; run as a separate process."""
 
 from ray.cluster_utils import Cluster
-from ray_nodes import QUICK, STORE
 from test_launchers import JOB, SERVE, TOKEN, Coordinator, eventually, has_ended
 
 from fragmenta.engines.ray import RayLauncher
 from fragmenta.engines.ray_access import slots
+from ray_nodes import QUICK, STORE
 
 
 def main() -> None:
