@@ -18,7 +18,7 @@ import fragmenta
 from fragmenta.runs.sinks import SINKS
 
 SETUPS: dict[str, dict[str, Any]] = {
-    "fused": {"policy": "fused"},
+    "fused": {"policy": "fused", "merge": True},
     "split in two": {"policy": "single_learner_coarse", "merge": False},
 }
 
@@ -26,7 +26,11 @@ SETUPS: dict[str, dict[str, Any]] = {
 def rate(steps: int, run_dir: Path | None, sinks: tuple[str, ...], setup: dict[str, Any]) -> float:
     algorithm = fragmenta.PPO(total_steps=steps)
     result = fragmenta.train(
-        algorithm, "CartPole-v1", run_dir=run_dir, options=fragmenta.RunOptions(sinks=sinks), **setup
+        algorithm,
+        "CartPole-v1",
+        run_dir=run_dir,
+        policy=setup["policy"],
+        options=fragmenta.RunOptions(sinks=sinks, merge=setup["merge"]),
     )
     return result.summary["steps_per_second"]
 

@@ -15,9 +15,9 @@ POLICIES = ("fused", "single_learner_coarse", "single_learner_fine", "multi_lear
 ITERATIONS = 10
 FEW = {"num_envs": 8, "horizon": 4, "epochs": 2, "minibatches": 2, "hidden": (16,), "total_steps": 10_000}
 CASES = {
-    "ppo-cartpole": (PPO(num_envs=8, horizon=16, total_steps=100_000, hidden=(16, 16)), "CartPole-v1"),
+    "ppo-cartpole": (PPO(num_envs=8, horizon=16, minibatches=4, total_steps=100_000, hidden=(16, 16)), "CartPole-v1"),
     "ppo-pendulum": (
-        PPO(num_envs=8, horizon=16, total_steps=100_000, hidden=(16, 16), clip_value=True),
+        PPO(num_envs=8, horizon=16, minibatches=4, total_steps=100_000, hidden=(16, 16), clip_value=True),
         "Pendulum-v1",
     ),
     "a2c": (A2C(num_envs=8, hidden=(16,)), "CartPole-v1"),
@@ -37,11 +37,11 @@ FEW_POLICIES: dict[str, tuple[str, ...]] = {
     "ppo-pendulum": ("single_learner_fine",),
     "a2c": ("central",),
     "impala": ("single_learner_coarse",),
-    "mappo-shared": ("fused", "environments"),
+    "mappo-shared": ("environments",),
     "mappo-separate": (),
-    "ppo-normalized": ("single_learner_coarse", "central"),
+    "ppo-normalized": ("central",),
     "ppo-medley": (),
-    "ppo-gru": ("single_learner_fine", "central"),
+    "ppo-gru": ("single_learner_fine",),
     "a2c-normalized": (),
 }
 """Cases that `make test` runs under only these distribution policies, to save compile time."""

@@ -25,6 +25,17 @@ def load(kind: str, path: str, fits: Callable[[Any], bool] = callable) -> Any:
     return owner
 
 
+def construct(maker: Any, *positional: Any, **arguments: Any) -> Any:
+    """Call a constructor; unexpected or missing arguments are the user's mistake, reported as such."""
+    try:
+        return maker(*positional, **arguments)
+    except TypeError as error:
+        about_arguments = ("unexpected keyword argument", "required positional", "required keyword-only")
+        if not any(text in str(error) for text in about_arguments):
+            raise
+        raise UnusableError(f"wrong arguments: {error}".splitlines()[0]) from error
+
+
 def _import(kind: str, path: str, module: str) -> ModuleType:
     try:
         return importlib.import_module(module)

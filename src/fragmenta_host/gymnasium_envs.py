@@ -7,7 +7,7 @@ import gymnasium
 
 from fragmenta_core.arrays import Description
 from fragmenta_core.faults import UnusableError, WrongValueError
-from fragmenta_core.loading import load
+from fragmenta_core.loading import construct, load
 from fragmenta_host.gymnasium_spaces import action_maker, action_space, convert, gatherer
 from fragmenta_host.single import ResetResult
 
@@ -53,14 +53,3 @@ class GymnasiumEnv:
     def close(self) -> None:
         """Close the environment."""
         self.env.close()
-
-
-def construct(maker: Any, *positional: Any, **arguments: Any) -> Any:
-    """Call a constructor; unexpected or missing arguments are the user's mistake, reported as such."""
-    try:
-        return maker(*positional, **arguments)
-    except TypeError as error:
-        about_arguments = ("unexpected keyword argument", "required positional", "required keyword-only")
-        if not any(text in str(error) for text in about_arguments):
-            raise
-        raise UnusableError(f"wrong arguments: {error}".splitlines()[0]) from error

@@ -10,9 +10,8 @@ from pettingzoo import ParallelEnv
 
 from fragmenta_core.arrays import Description
 from fragmenta_core.faults import UnusableError
-from fragmenta_core.loading import load
+from fragmenta_core.loading import construct, load
 from fragmenta_core.spaces import leaves
-from fragmenta_host.gymnasium_envs import construct
 from fragmenta_host.gymnasium_spaces import action_maker, action_space, convert, flattener
 from fragmenta_host.single import ResetResult, StepResult
 

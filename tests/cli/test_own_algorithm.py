@@ -5,9 +5,11 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import fragmenta
 import small_algorithm
 from fragmenta.cli.main import main
 
@@ -152,3 +154,18 @@ def test_processes_find_its_module(capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["--policy", "single_learner_coarse", "--replicas", "2", "--engine", "processes"]
     assert main(["verify", "my_module:Reinforce", "CartPole-v1", *flags]) == 0
     assert "1 equal" in capsys.readouterr().out
+
+
+def test_an_environment_in_jax_of_ones_own_is_named_like_the_others(tmp_path: Path, monkeypatch: Any) -> None:
+    """By `module:Class`, with the fields of the class as its arguments; the run can be opened again."""
+    source = (
+        "import dataclasses\nfrom fragmenta.envs.classic import CartPole\n\n\n@dataclasses.dataclass(frozen=True)\n"
+    )
+    (tmp_path / "my_envs.py").write_text(source + "class Heavy(CartPole):\n    max_steps: int = 20\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    run = tmp_path / "run"
+    flags = ["--num-envs", "4", "--horizon", "8", "--hidden", "8", "--total-steps", "64", "--run-dir", str(run)]
+    assert main(["train", "a2c", "my_envs:Heavy", "--env-args", '{"max_steps": 30}', *flags]) == 0
+    opened = fragmenta.open_run(run)
+    assert (type(opened.env).__name__, opened.env.max_steps) == ("Heavy", 30)
+    assert main(["train", "a2c", "my_envs:Heavy", "--env-args", '{"size": 30}']) == 2

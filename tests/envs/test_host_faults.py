@@ -138,8 +138,8 @@ def test_the_run_ends_with_the_fault_and_its_traceback(tmp_path: Path) -> None:
     ("name", "message"),
     [
         ("gymnasium:CartPole-v77", "cannot make gymnasium:CartPole-v77"),
-        ("faulty_envs:Missing", "cannot load 'faulty_envs:Missing'"),
-        ("no_such_module:Env", "cannot load 'no_such_module:Env'"),
+        ("faulty_envs:Missing", "cannot load environment 'faulty_envs:Missing'"),
+        ("no_such_module:Env", "cannot load environment 'no_such_module:Env'"),
         ("faulty_envs:NotAnEnvironment", "not a gymnasium.Env"),
         ("faulty_envs:NeedsAnArgument", "wrong arguments: .*missing 1 required positional argument"),
     ],

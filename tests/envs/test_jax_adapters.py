@@ -295,5 +295,5 @@ def test_a_missing_package_is_one_line(package: str, monkeypatch: pytest.MonkeyP
 
 def test_agents_with_different_spaces_are_no_team() -> None:
     installed("jaxmarl")
-    with pytest.raises(ConfigError, match="only equal spaces"):
+    with pytest.raises(ConfigError, match="a team needs equal ones"):
         make("jaxmarl:MPE_simple_push_v3")

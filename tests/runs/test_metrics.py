@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -182,3 +182,33 @@ def test_a_point_is_the_mean_of_its_iterations() -> None:
         {"iteration": 2, "steps": 24, "episodes": 3, "return_mean": 20.0, "kl": 2.0, "dropped": 4},
     ]
     assert point(records) == {"episode/count": 4, "episode/return": 17.5, "loss/kl": 2.0, "speed/dropped": 4}
+
+
+class Sums:
+    """A sink of one's own."""
+
+    points: ClassVar[list[int]] = []
+    closed = False
+
+    def __init__(self, directory: Path, config: dict[str, Any]) -> None:
+        assert config["env"] == "CartPole-v1"
+        assert directory.exists()
+
+    def write(self, scalars: dict[str, float], steps: int) -> None:
+        Sums.points.append(steps)
+
+    def close(self) -> None:
+        Sums.closed = True
+
+
+def test_a_sink_of_ones_own_is_named_like_an_algorithm(tmp_path: Path) -> None:
+    options = fragmenta.RunOptions(sinks=(f"{__name__}:Sums",))
+    result = fragmenta.train(
+        fragmenta.A2C(num_envs=4, hidden=(8,)), "CartPole-v1", total_steps=320, run_dir=tmp_path / "run", options=options
+    )
+    assert Sums.points[-1] == result.summary["total_steps"]
+    assert Sums.closed
+    with pytest.raises(fragmenta.ConfigError, match="has no method write"):
+        fragmenta.train(
+            fragmenta.A2C(), "CartPole-v1", run_dir=tmp_path / "b", options=fragmenta.RunOptions(sinks=("builtins:str",))
+        )

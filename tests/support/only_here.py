@@ -5,5 +5,5 @@ import sys
 from fragmenta.policies import POLICIES
 
 if getattr(sys.modules["__main__"].__spec__, "name", "") == "fragmenta_launch.child":
-    raise ImportError("there is no such module on this machine")
+    raise ModuleNotFoundError("No module named 'only_here'", name="only_here")
 policy = POLICIES["single_learner_coarse"]

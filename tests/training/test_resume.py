@@ -57,14 +57,15 @@ def start(name: str, place: str, run_dir: Path | None, watcher: Any = None) -> f
     options: dict[str, Any] = {
         "policy": policy,
         "cluster": cluster,
-        "merge": False,
         "run_dir": run_dir,
         "watcher": watcher,
     }
     steps = ITERATIONS * algorithm.steps_per_iteration
     env = "ProbeTeam" if name.startswith("mappo") else "CartPole-v1"
     # A checkpoint at each iteration, so that the run stops at exactly the requested one.
-    return fragmenta.train(algorithm, env, **options, total_steps=steps, options=RunOptions(saving=SaveOptions(1)))
+    return fragmenta.train(
+        algorithm, env, **options, total_steps=steps, options=RunOptions(saving=SaveOptions(1), merge=False)
+    )
 
 
 def stopped_and_resumed(name: str, first: str, second: str, run_dir: Path, stop_at: int) -> fragmenta.Result:

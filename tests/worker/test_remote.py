@@ -206,5 +206,5 @@ def test_a_bundle_of_another_replica_is_refused(connect) -> None:
 
 def test_unexpected_values_are_refused(connect) -> None:
     sender, _ = connect()
-    with pytest.raises(ValueError, match="agreed"):
+    with pytest.raises(ValueError, match="instead of"):
         BundleSender(sender, KEYS[:1], must_be_fresh=False).post(bundle(0), 5)

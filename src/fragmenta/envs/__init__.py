@@ -2,6 +2,7 @@
 
 import importlib
 from collections.abc import Callable
+from typing import Any
 
 from fragmenta.envs import host
 from fragmenta.envs.base import Environment, Transition, World
@@ -20,8 +21,10 @@ from fragmenta.envs.probes import (
 from fragmenta.envs.stack import Stack
 from fragmenta.envs.team import TeamEnvironment
 from fragmenta.errors import ConfigError, unknown
+from fragmenta_core import loading
+from fragmenta_core.faults import UnusableError
 from fragmenta_core.spaces import Box, Dict, Discrete, MultiDiscrete, Space
-from fragmenta_host.catalogue import Spec
+from fragmenta_host.catalogue import SINGLES, VECTORS, Spec
 
 ENVIRONMENTS: dict[str, Callable[[], Environment]] = {
     "CartPole-v1": CartPole,
@@ -54,6 +57,9 @@ def make(env: str | Environment, options: EnvOptions | None = None) -> Environme
         return env
     options = options or EnvOptions()
     arguments, pool = options.arguments(), options.pool()
+    own_env = _own_jax_env(env)
+    if own_env is not None:
+        return Stack(own_env(arguments), options.stack) if options.stack > 1 else own_env(arguments)
     jax_env = _make_jax_env(env)
     if jax_env is not None:
         host_only = options.host_only()
@@ -77,6 +83,27 @@ def _make_jax_env(env: str) -> Environment | None:
     if colon and package in ADAPTERS:
         return importlib.import_module(f"fragmenta.envs.{package}").make(name)
     return None
+
+
+def _own_jax_env(env: str) -> Callable[[dict[str, Any]], Environment] | None:
+    """What creates the user's JAX environment at `module:Class`; None if the class is not one."""
+    package, colon, _ = env.partition(":")
+    if not colon or package in (*ADAPTERS, *SINGLES, *VECTORS):
+        return None
+    try:
+        kind = loading.load("environment", env)
+    except Exception:  # the environment process reports it, with its traceback
+        return None
+    if not (isinstance(kind, type) and issubclass(kind, Environment)):
+        return None
+
+    def create(arguments: dict[str, Any]) -> Environment:
+        try:
+            return loading.construct(kind, **arguments)
+        except UnusableError as error:
+            raise ConfigError(f"{env}: {error}") from error
+
+    return create
 
 
 __all__ = [

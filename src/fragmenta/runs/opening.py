@@ -117,10 +117,10 @@ def describe_environment(
         )
         return env.title, dataclasses.asdict(host_options)
     if isinstance(requested, str):
-        name, stack = requested, (options or EnvOptions()).stack
-    else:
-        inner, stack = (env.env, env.frames) if isinstance(env, Stack) else (env, 1)
-        name = _name_of(inner)
+        plain = options or EnvOptions()
+        return requested, dataclasses.asdict(EnvOptions(plain.env_args, stack=plain.stack))
+    inner, stack = (env.env, env.frames) if isinstance(env, Stack) else (env, 1)
+    name = _name_of(inner)
     return (name, dataclasses.asdict(EnvOptions(stack=stack))) if name else (env.title, None)
 
 

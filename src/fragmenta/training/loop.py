@@ -87,6 +87,8 @@ class Start:
     """Records of the earlier iterations."""
     in_flight: InFlight = dataclasses.field(default_factory=dict)
     """Values in flight at that point, if the plan delivers them one iteration late."""
+    arrays: dict[str, np.ndarray] | None = None
+    """The state as it was read from disk, so that it need not be copied from the devices again."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,7 +130,8 @@ def run_job(job: Job, steps: int, start: Callable[[Environment], Start]) -> Resu
     with engine.env.opened(job.plan.lanes), engine:
         begin = start(engine.env)
         leaves, structure = jax.tree.flatten(begin.state)
-        last_good = Checkpoint(to_arrays(begin.state), begin.iteration, begin.steps, in_flight=begin.in_flight)
+        arrays = to_arrays(begin.state) if begin.arrays is None else begin.arrays
+        last_good = Checkpoint(arrays, begin.iteration, begin.steps, in_flight=begin.in_flight)
         engine.begin(leaves, begin.in_flight)
         log = _Log(job, begin, time.monotonic() - compiling)
         try:

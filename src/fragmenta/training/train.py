@@ -40,8 +40,8 @@ def train(
     engine: str = "local",
     total_steps: int | None = None,
     seed: int = 0,
-    seeds: int = 1,
     cluster: Cluster | None = None,
+    seeds: int = 1,
     run_dir: str | Path | None = None,
     watcher: Watcher | None = None,
     options: RunOptions | None = None,
@@ -199,7 +199,8 @@ def _begin(run: PlannedRun, directory: RunDirectory | None, checkpoint: Checkpoi
         # New seeds: repeating the same episodes would count them twice.
         saved = algorithm.with_new_episodes(saved, init(jax.random.fold_in(key, checkpoint.iteration)))
     in_flight = checkpoint.in_flight if fits(run.plan, checkpoint.in_flight) else {}
-    return Start(saved, checkpoint.iteration, checkpoint.steps, directory.earlier, in_flight)
+    loaded = checkpoint.arrays if env.is_replayable else None
+    return Start(saved, checkpoint.iteration, checkpoint.steps, directory.earlier, in_flight, loaded)
 
 
 def _place(run: PlannedRun) -> str:
