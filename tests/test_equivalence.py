@@ -104,12 +104,12 @@ def some(policies: tuple[str, ...], short: tuple[str, ...]) -> list[Any]:
     return [pytest.param(policy, marks=() if policy in short else pytest.mark.full) for policy in policies]
 
 
-@pytest.mark.parametrize("policy", some(POLICIES, ("single_learner_coarse", "single_learner_fine", "central")))
+@pytest.mark.parametrize("policy", some(POLICIES, ("single_learner_coarse", "single_learner_fine")))
 def test_fragments_on_one_device_are_merged_into_the_plain_program(policy: str) -> None:
     compare("ppo-cartpole", policy, 1, 1 if policy == "multi_learner" else 4, merge=True, bitwise=True)
 
 
-@pytest.mark.parametrize("policy", some((*POLICIES[:3], "central"), ("fused", "single_learner_coarse")))
+@pytest.mark.parametrize("policy", some((*POLICIES[:3], "central"), ("single_learner_coarse",)))
 @pytest.mark.parametrize("devices", [1, pytest.param(3, marks=pytest.mark.full)])
 def test_replicas_that_share_devices(policy: str, devices: int) -> None:
     compare("ppo-cartpole", policy, devices, 2, merge=devices > 1, bitwise=False)

@@ -130,6 +130,7 @@ def test_a_worker_that_dies_while_starting_is_replaced(capfd: pytest.CaptureFixt
     assert re.search(line, capfd.readouterr().err)
 
 
+@pytest.mark.full
 def test_without_a_budget_the_loss_ends_the_run(capfd: pytest.CaptureFixture[str]) -> None:
     run = start_run("single_learner_coarse", restarts=0)
 
@@ -184,6 +185,7 @@ def test_an_environment_that_fails_ends_the_run_with_its_own_line(
     assert "replaced" not in capfd.readouterr().err, "environments have a budget of their own"
 
 
+@pytest.mark.full
 def test_restarted_environments_are_counted() -> None:
     result = fragmenta.train(
         dataclasses.replace(SMALL, num_envs=2),

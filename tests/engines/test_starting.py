@@ -110,6 +110,7 @@ def test_a_worker_that_waits_for_a_stuck_peer_is_not_considered_stuck(
     assert re.match(r"fragmenta: learner has sent no heartbeat for \d+ s; .*; replaced \(1 of 3\)", lines[0]), lines
 
 
+@pytest.mark.full
 def test_a_worker_with_a_slow_environment_stays_when_another_is_lost(tmp_path: Path) -> None:
     marker = tmp_path / "slow"
     arguments = json.dumps({"fault": "pause_once", "at": 12, "marker": str(marker)})  # in the second iteration

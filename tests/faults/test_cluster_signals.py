@@ -80,6 +80,7 @@ def test_a_killed_coordinator_leaves_no_process_and_the_run_can_be_resumed(polic
     assert (summary["policy"], summary["engine"]) == (policy, "processes")
 
 
+@pytest.mark.full
 def test_a_loss_beyond_the_budget_is_one_line(begin) -> None:
     process, members = begin(*PROCESSES, "--policy", "single_learner_coarse", "--restarts", "0")
     members[1].kill()
