@@ -204,11 +204,18 @@ class Sums:
 def test_a_sink_of_ones_own_is_named_like_an_algorithm(tmp_path: Path) -> None:
     options = fragmenta.RunOptions(sinks=(f"{__name__}:Sums",))
     result = fragmenta.train(
-        fragmenta.A2C(num_envs=4, hidden=(8,)), "CartPole-v1", total_steps=320, run_dir=tmp_path / "run", options=options
+        fragmenta.A2C(num_envs=4, hidden=(8,)),
+        "CartPole-v1",
+        total_steps=320,
+        run_dir=tmp_path / "run",
+        options=options,
     )
     assert Sums.points[-1] == result.summary["total_steps"]
     assert Sums.closed
     with pytest.raises(fragmenta.ConfigError, match="has no method write"):
         fragmenta.train(
-            fragmenta.A2C(), "CartPole-v1", run_dir=tmp_path / "b", options=fragmenta.RunOptions(sinks=("builtins:str",))
+            fragmenta.A2C(),
+            "CartPole-v1",
+            run_dir=tmp_path / "b",
+            options=fragmenta.RunOptions(sinks=("builtins:str",)),
         )

@@ -12,7 +12,7 @@ from typing import Any
 
 from fragmenta.errors import StorageError
 from fragmenta.runs.background import lower_priority
-from fragmenta.runs.sinks import open_sink, Sink, point
+from fragmenta.runs.sinks import Sink, open_sink, point
 
 CAPACITY = 4096
 """Records that may be queued; beyond that, training blocks rather than lose one."""

@@ -12,8 +12,8 @@ import jax
 import numpy as np
 from safetensors.numpy import save
 
-from fragmenta.tracing.names import leaf_name
 from fragmenta.errors import ConfigError
+from fragmenta.tracing.names import leaf_name
 
 
 class RunDirectory:
