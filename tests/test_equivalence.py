@@ -43,6 +43,7 @@ FEW_POLICIES: dict[str, tuple[str, ...]] = {
     "ppo-medley": (),
     "ppo-gru": ("single_learner_fine",),
     "a2c-normalized": (),
+    "odd": ("fused", "environments"),
 }
 """Cases that `make test` runs under only these distribution policies, to save compile time."""
 

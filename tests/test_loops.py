@@ -16,29 +16,19 @@ POLICIES = ("fused", "single_learner_coarse", "single_learner_fine", "multi_lear
 ITERATIONS = 3
 SHORT: dict[str, tuple[str, ...]] = {
     "ppo": ("fused",),
-    "ppo_nested": ("central",),
-    "ppo_glue": ("single_learner_coarse",),
     "dqn": ("fused",),
-    "dqn_slices": ("single_learner_fine",),
-    "dqn_rings": ("multi_learner",),
     "sac": ("multi_learner",),
     "evolution": ("fused",),
-    "random_search": ("single_learner_coarse",),
     "reinforce": ("fused",),
     "population": ("single_learner_coarse",),
     "self_play": ("single_learner_fine",),
     "dreamer": ("single_learner_coarse",),
-    "evaluating": ("environments",),
-    "normalized": ("single_learner_coarse",),
     "odd_state": ("multi_learner",),
-    "weak_state": ("fused",),
-    "nested_loops": ("multi_learner",),
     "branching": ("single_learner_coarse",),
-    "string_argument": ("fused",),
     "statistics": ("environments",),
     "transforms": ("central",),
 }
-"""Policies under which `make test` runs each loop, with two replicas: every loop and every policy at least once."""
+"""Loops of `make test`, with two replicas, so that every policy runs at least once; `make full` runs all of them."""
 SHORT_APART = (("dqn_rings", "multi_learner"),)
 """What `make test` runs with processes; few, because each process takes seconds to start."""
 
@@ -64,7 +54,7 @@ def matrix() -> list[Any]:
     return [
         pytest.param(
             *(loop, policy, replicas),
-            marks=() if replicas == 2 and policy in SHORT[loop] else pytest.mark.full,
+            marks=() if replicas == 2 and policy in SHORT.get(loop, ()) else pytest.mark.full,
             id=f"{loop}-{policy}-{replicas}",
         )
         for loop in LOOPS

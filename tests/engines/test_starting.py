@@ -129,6 +129,7 @@ def test_a_worker_with_a_slow_environment_stays_when_another_is_lost(tmp_path: P
     assert actors == [run.pids["actor"]]
 
 
+@pytest.mark.full
 def test_an_environment_may_block_its_process_for_as_long_as_a_step_may_take() -> None:
     result = fragmenta.train(
         dataclasses.replace(SMALL, num_envs=1, minibatches=1),

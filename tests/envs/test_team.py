@@ -14,7 +14,12 @@ from fragmenta import ConfigError, TeamEnvironment, Transition, World, make
 from fragmenta.envs.particles import CATCH_REWARD, PUSHES, ParticleTeam, SimpleSpread, SimpleTag
 from fragmenta.envs.probes import ProbeTeam
 
-TEAMS = [SimpleSpread(), SimpleSpread(agents=5), SimpleTag(), SimpleTag(agents=2)]
+TEAMS = [
+    SimpleSpread(),
+    pytest.param(SimpleSpread(agents=5), marks=pytest.mark.full),
+    pytest.param(SimpleTag(), marks=pytest.mark.full),
+    SimpleTag(agents=2),
+]
 
 
 def rollout(env: TeamEnvironment, num_envs: int, steps: int) -> tuple[World, Transition]:

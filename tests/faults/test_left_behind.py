@@ -89,9 +89,9 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> None:
     ("act", "fault_at", "raises"),
     [
         (nothing, 10**6, None),
-        (fail, 10**6, LookupError),
+        pytest.param(fail, 10**6, LookupError, marks=pytest.mark.full),
         (nothing, 20, EnvironmentFaultError),
-        (interrupt, 10**6, StoppedError),
+        pytest.param(interrupt, 10**6, StoppedError, marks=pytest.mark.full),
         (interrupt_twice, 10**6, KeyboardInterrupt),
     ],
 )

@@ -40,6 +40,7 @@ def test_choices_become_one_hot_and_dictionaries_are_sorted_by_name() -> None:
     assert not has_images(space)
 
 
+@pytest.mark.full
 def test_image_channels_may_be_first_last_or_stacked_frames() -> None:
     pictures = np.random.default_rng(0).integers(0, 256, (5, 40, 38, 4)).astype(np.uint8)
     last = Encoder(Box(0, 255, (40, 38, 4), "uint8"))

@@ -117,6 +117,7 @@ def test_a_run_goes_on_under_another_policy(name: str, first: str, second: str, 
     assert json.loads((tmp_path / "run" / "config.json").read_text())["policy"] == PLACEMENTS[second][0]
 
 
+@pytest.mark.full
 def test_values_in_flight_can_be_resumed_with_any_number_of_replicas(tmp_path: Path) -> None:
     whole = start("a2c", "behind", None)
     with pytest.raises(StoppedError):
