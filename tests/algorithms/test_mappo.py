@@ -23,6 +23,7 @@ SEPARATE = pytest.param(False, marks=pytest.mark.full, id="separate")
 SHARED = pytest.mark.parametrize("shared", [pytest.param(True, id="shared"), SEPARATE])
 
 
+@pytest.mark.full
 @SHARED
 def test_learns_the_known_value(shared: bool) -> None:
     algorithm, env = dataclasses.replace(PROBE, shared=shared), ProbeTeam()

@@ -182,6 +182,7 @@ class Careless(gymnasium.Env):
         return np.random.default_rng().random(4).astype(np.float32), 1.0, False, False, {}
 
 
+@pytest.mark.full
 def test_environments_on_the_host() -> None:
     verification = fragmenta.verify(SMALL, "gymnasium:CartPole-v1", "single_learner_coarse", replicas=2)
     assert verification.equal, str(verification)

@@ -52,7 +52,7 @@ def test_every_batch_counts_once_and_steps_add_up(actors: int) -> None:
     assert "return_mean" in result.metrics[-1], "the learner reports, not an actor that runs at its own pace"
 
 
-@pytest.mark.parametrize(("algorithm", "policy"), KINDS)
+@pytest.mark.parametrize(("algorithm", "policy"), [pytest.param(*KINDS[0], marks=pytest.mark.full), KINDS[1]])
 def test_learns_asynchronously(algorithm: Any, policy: str) -> None:
     probe = algorithm(num_envs=16, horizon=8, learning_rate=5e-3, hidden=(32,), total_steps=40_000)
     result = fragmenta.train(probe, "ProbeAction", policy=policy, cluster=cluster(2))
@@ -129,9 +129,8 @@ def learner_behind(stages: tuple[str, ...], cluster: Cluster) -> list[Fragment]:
     ]
 
 
-@pytest.mark.parametrize(
-    ("policy", "iterations"), [(learner_behind, 3), pytest.param("single_learner_coarse", 1, marks=pytest.mark.full)]
-)
+@pytest.mark.parametrize(("policy", "iterations"), [(learner_behind, 3), ("single_learner_coarse", 1)])
+@pytest.mark.full
 def test_another_engine_continues_with_values_in_flight(policy: Any, iterations: int) -> None:
     """For whole values, parts that are gathered, and partial sums that are reduced."""
     algorithm, env = PPO(num_envs=4, horizon=4, minibatches=4, hidden=(8,), normalize_rewards=True), make("CartPole-v1")

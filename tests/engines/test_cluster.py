@@ -15,7 +15,6 @@ from test_equivalence import CASES, ITERATIONS, POLICIES, expected
 
 SHORT = (
     ("ppo-cartpole", "single_learner_coarse", 2),  # gathers and broadcasts
-    ("ppo-pendulum", "single_learner_fine", 1),  # an exchange at every step
     ("ppo-cartpole", "multi_learner", 2),  # replicas communicate
 )
 """The cases of `make test`; few, because every process takes seconds to start."""

@@ -228,6 +228,7 @@ def test_unusable_environments_are_refused_in_one_line(spec: Spec, message: str)
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.full
 def test_ppo_learns_the_same_with_one_replica_and_with_two() -> None:
     algorithm = PPO(num_envs=8, horizon=16, epochs=2, total_steps=8 * 16 * 3, hidden=(8,))
     results = {}

@@ -42,7 +42,13 @@ class OfMyOwn(PPO):
     ("algorithm", "env", "options", "names"),
     [
         (PPO(**SMALL, normalize_observations=True), "CartPole-v1", None, ("ppo", "CartPole-v1")),
-        (RecurrentPPO(**SMALL), Stack(make("CartPole-v1"), 3), None, ("ppo_gru", "CartPole-v1")),
+        pytest.param(
+            RecurrentPPO(**SMALL),
+            Stack(make("CartPole-v1"), 3),
+            None,
+            ("ppo_gru", "CartPole-v1"),
+            marks=pytest.mark.full,
+        ),
         (MAPPO(num_envs=4, horizon=5, total_steps=20, hidden=(8,)), "ProbeTeam", None, ("mappo", "ProbeTeam")),
         (OfMyOwn(**SMALL), "Pendulum-v1", EnvOptions(stack=2), ("test_runs:OfMyOwn", "Pendulum-v1")),
         (

@@ -86,7 +86,7 @@ def every(names: Any, quick: set[Any]) -> list[Any]:
 
 
 # `behind` is `coarse` with a lag, so `coarse` is covered.
-SAME = {("a2c", "fused"), ("ppo", "behind"), ("mappo_separate", "environments")}
+SAME = {("a2c", "fused"), ("ppo", "behind")}
 
 
 @pytest.mark.parametrize(("name", "place"), every([(n, p) for n in ALGORITHMS for p in PLACEMENTS], SAME))
