@@ -169,3 +169,4 @@ def test_an_environment_in_jax_of_ones_own_is_named_like_the_others(tmp_path: Pa
     opened = fragmenta.open_run(run)
     assert (type(opened.env).__name__, opened.env.max_steps) == ("Heavy", 30)
     assert main(["train", "a2c", "my_envs:Heavy", "--env-args", '{"size": 30}']) == 2
+    assert main(["train", "a2c", "my_envs:Heavy", "--env-mode", "threads"]) == 2  # it is not stepped on the host

@@ -57,12 +57,10 @@ def make(env: str | Environment, options: EnvOptions | None = None) -> Environme
         return env
     options = options or EnvOptions()
     arguments, pool = options.arguments(), options.pool()
-    own_env = _own_jax_env(env)
-    if own_env is not None:
-        return Stack(own_env(arguments), options.stack) if options.stack > 1 else own_env(arguments)
-    jax_env = _make_jax_env(env)
+    own_class = _own_jax_class(env)
+    jax_env = _construct(env, own_class, arguments) if own_class else _make_jax_env(env)
     if jax_env is not None:
-        host_only = options.host_only()
+        host_only = [name for name in options.host_only() if not (own_class and name == "env_args")]
         if host_only:
             raise ConfigError(f"{host_only[0]} is for host environments, but '{env}' is in JAX: leave it out")
         return Stack(jax_env, options.stack) if options.stack > 1 else jax_env
@@ -85,8 +83,8 @@ def _make_jax_env(env: str) -> Environment | None:
     return None
 
 
-def _own_jax_env(env: str) -> Callable[[dict[str, Any]], Environment] | None:
-    """What creates the user's JAX environment at `module:Class`; None if the class is not one."""
+def _own_jax_class(env: str) -> type[Environment] | None:
+    """The user's JAX environment at `module:Class`; None if the class is not one."""
     package, colon, _ = env.partition(":")
     if not colon or package in (*ADAPTERS, *SINGLES, *VECTORS):
         return None
@@ -94,16 +92,14 @@ def _own_jax_env(env: str) -> Callable[[dict[str, Any]], Environment] | None:
         kind = loading.load("environment", env)
     except Exception:  # the environment process reports it, with its traceback
         return None
-    if not (isinstance(kind, type) and issubclass(kind, Environment)):
-        return None
+    return kind if isinstance(kind, type) and issubclass(kind, Environment) else None
 
-    def create(arguments: dict[str, Any]) -> Environment:
-        try:
-            return loading.construct(kind, **arguments)
-        except UnusableError as error:
-            raise ConfigError(f"{env}: {error}") from error
 
-    return create
+def _construct(env: str, kind: type[Environment], arguments: dict[str, Any]) -> Environment:
+    try:
+        return loading.construct(kind, **arguments)
+    except UnusableError as error:
+        raise ConfigError(f"{env}: {error}") from error
 
 
 __all__ = [
