@@ -45,6 +45,7 @@ bench: $(READY)
 docs: $(READY)
 	$(BIN)/python docs/pictures.py
 	$(BIN)/python docs/rooms.py
+	$(BIN)/python docs/walks.py
 
 # Build the packages, and train with the wheel in a fresh virtual environment.
 release: $(READY)

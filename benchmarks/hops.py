@@ -22,7 +22,9 @@ import numpy as np
 
 from fragmenta.worker.channels.exchange import Exchange
 from fragmenta.worker.channels.memory import ClosedError
-from fragmenta.worker.channels.remote import ArrayChannel, channel_size
+from fragmenta.worker.channels.receiving import ArrayReceiver
+from fragmenta.worker.channels.sending import ArraySender
+from fragmenta.worker.channels.wire import channel_size
 
 SIZES = {"1 KB": 1 << 10, "16 KB": 1 << 14, "256 KB": 1 << 18, "1 MB": 1 << 20, "16 MB": 1 << 24, "64 MB": 1 << 26}
 TOKEN = b"this benchmark's, on loopback only"
@@ -31,10 +33,10 @@ TOKEN = b"this benchmark's, on loopback only"
 def echo(address: dict[str, Any], size: int) -> None:
     """The other process of a pipe: sends back what it receives."""
     exchange = Exchange("127.0.0.1", TOKEN)
-    there = ArrayChannel(exchange.sender(address, 20))
+    there = ArraySender(exchange.sender(address, 20))
     pipe, ours = exchange.receiver("back", size, 2, address["kind"] == "shared")
     print(json.dumps(ours), flush=True)
-    here = ArrayChannel(pipe)
+    here = ArrayReceiver(pipe)
     try:
         while True:
             there.send(here.recv(600), 60)
@@ -52,8 +54,8 @@ class OverPipes:
         command = [sys.executable, __file__, "--echo", json.dumps(address), "--size", str(size)]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE)
         assert self._process.stdout is not None
-        self._receiver = ArrayChannel(pipe)
-        self._sender = ArrayChannel(self._exchange.sender(json.loads(self._process.stdout.readline()), 20))
+        self._receiver = ArrayReceiver(pipe)
+        self._sender = ArraySender(self._exchange.sender(json.loads(self._process.stdout.readline()), 20))
 
     def __call__(self, value: np.ndarray) -> np.ndarray:
         self._sender.send(value, 60)

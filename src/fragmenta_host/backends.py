@@ -8,6 +8,7 @@ import numpy as np
 from fragmenta_core.arrays import Arrays, Description
 from fragmenta_core.faults import Fault
 from fragmenta_host.catalogue import Spec, single_maker, vector_class
+from fragmenta_host.nan import nan_faults
 from fragmenta_host.priority import never_preempt
 from fragmenta_host.serial import SerialEnvs
 
@@ -87,6 +88,7 @@ class Vectors:
 
     def __init__(self, spec: Spec, description: Description, count: int, parts: int, threads: int) -> None:
         self._spec, self._threads = spec, threads
+        self._names = [name for name, _, _ in description.observation_leaves]
         self.arrays = Arrays(description, count)
         size = count // parts
         self._lanes = [(low, low + size) for low in range(0, count, size)]
@@ -103,7 +105,7 @@ class Vectors:
             for target, leaf in zip(self.arrays.observation, vector.reset(), strict=True):
                 target[low:high] = leaf
         self.arrays.alive[:] = self.arrays.next_alive[:] = True
-        return []
+        return nan_faults("reset", zip(self._names, self.arrays.observation, strict=True), 0)
 
     def _make(self, seeds: np.ndarray) -> Any:
         spec = self._spec
@@ -112,7 +114,9 @@ class Vectors:
     def step(self, low: int, high: int) -> tuple[list[Fault], list[int]]:
         """One step of a lane's vector."""
         self._vectors[low, high].step(self.arrays, slice(low, high))
-        return [], []
+        after, first = ([leaf[low:high] for leaf in leaves] for leaves in (self.arrays.next, self.arrays.observation))
+        named = (*zip(self._names, after, strict=True), *zip(self._names, first, strict=True))
+        return nan_faults("step", (*named, ("reward", self.arrays.reward[low:high])), low), []
 
     def caught_up(self, fault: Fault, low: int, high: int) -> bool:
         """Never: nothing is restarted here."""

@@ -6,23 +6,21 @@ import os
 import sys
 import threading
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fragmenta_core.arrays import MOST_PROCESSES, Description
 from fragmenta_core.faults import EnvironmentFaultError, Fault, UnusableError
 from fragmenta_host.backends import Backend, InProcess, RestartingBackend, Vectors
-from fragmenta_host.catalogue import Spec, vector_class
-from fragmenta_host.env_process import ENDING_SECONDS, EnvProcess, GoneError
+from fragmenta_host.catalogue import Spec
+from fragmenta_host.env_process import ENDING_SECONDS
 from fragmenta_host.env_processes import EnvProcesses, Lane
-from fragmenta_host.stepped import Stepped, nan_faults, nan_observations, read
+from fragmenta_host.trial import describe
 
 MODES = ("auto", "serial", "threads", "processes")
 HAND_OVER_SECONDS = 60e-6
 """Overhead of a lane's step for each process that it uses."""
-TRIAL_SECONDS = 10.0
-"""Time limit for measuring the duration of a step."""
 
 
 class ClosedPoolError(RuntimeError):
@@ -40,6 +38,20 @@ class PoolOptions:
     """How many faults are handled by restarting environments."""
     timeout: float = 60.0
     """Seconds that one request to an environment process may take, mainly a step."""
+
+
+class Stepped(NamedTuple):
+    """The result of one step of several environments, as arrays with one row each."""
+
+    observation: list[np.ndarray]
+    next_observation: list[np.ndarray]
+    reward: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+    alive: np.ndarray
+    next_alive: np.ndarray
+    ended: np.ndarray
+    """Whether the episode ended, terminated or truncated."""
 
 
 class Pool:
@@ -62,7 +74,11 @@ class Pool:
         self._lanes: dict[int, threading.Lock] = {}  # by first index of the lane; held during its step
         self._closing = False
         self._steps: dict[int, int] = {}
-        self.description, self.step_seconds = measured or self._describe()
+        if spec.is_vector and self.options.restarts:
+            raise UnusableError(f"{spec} cannot restart single environments: leave out env_restarts")
+        self.description, self.step_seconds = measured or describe(
+            spec, self.options.timeout, measures=self.options.mode == "auto"
+        )
 
     def twin(self) -> "Pool":
         """Another pool of the same environments, with the description and step time already known."""
@@ -93,7 +109,7 @@ class Pool:
                 self._end_backend()
             if self._backend is None:
                 self._count, self._backend = len(seeds), self._start(len(seeds))
-            while faults := self._backend.reset(self._seeds) or self._nan_observations(self._backend):
+            while faults := self._backend.reset(self._seeds):
                 self._recover(faults, 0, (0, 0))
             arrays, size = self._backend.arrays, max(1, len(seeds) // self._parts)
             observation, starts = [leaf.copy() for leaf in arrays.observation], range(0, len(seeds), size)
@@ -119,68 +135,32 @@ class Pool:
         self._steps[low] = step = self._steps.get(low, 0) + 1
         arrays.action[rows] = action
         faults, fresh = backend.step(low, high)
-        while True:
-            if faults or fresh:
-                for index in self._recover(faults, step, (low, high)) + fresh:
-                    if low <= index < high:
-                        self._truncate(arrays, index, low)
-            stepped, fresh = read(arrays, rows), []
-            faults = nan_faults(self.description, stepped, low)
-            if not faults:
-                break
-        self._last_observation[low] = stepped.observation
-        return stepped
-
-    def complaints(self) -> list[str]:
-        """The complaints of the package's own checker, which runs in a separate process."""
-        if self.spec.is_vector:
-            return []
-        process = EnvProcess()
-        try:
-            order = {"order": "check", "spec": dataclasses.asdict(self.spec)}
-            return process.order(order, self.options.timeout)["complaints"]
-        except GoneError as gone:
-            return [f"the package's own checker {gone}"]
-        finally:
-            process.close()
+        if faults or fresh:
+            for index in self._recover(faults, step, (low, high)) + fresh:
+                if low <= index < high:
+                    self._truncate(arrays, index, low)
+        # Copies, because the next step overwrites the arrays while programs may still read these.
+        next_observation = [leaf[rows].copy() for leaf in arrays.next]
+        reward, terminated, truncated = (
+            array[rows].copy() for array in (arrays.reward, arrays.terminated, arrays.truncated)
+        )
+        alive, next_alive = arrays.alive[rows], arrays.next_alive[rows]
+        if alive.ndim > 1:
+            alive, next_alive = alive.copy(), next_alive.copy()
+        ended, observation = terminated | truncated, next_observation
+        if ended.any():
+            observation = [leaf.copy() for leaf in next_observation]
+            for leaf, after_reset in zip(observation, arrays.observation, strict=True):
+                leaf[ended] = after_reset[rows][ended]
+            next_alive = next_alive & ~terminated.reshape(-1, *[1] * (next_alive.ndim - 1))
+        self._last_observation[low] = observation
+        return Stepped(observation, next_observation, reward, terminated, truncated, alive, next_alive, ended)
 
     def close(self) -> None:
         """End all processes and threads. A running step may finish, up to a time limit; no other begins."""
         self._closing = True
         self._end_backend()
         self.failure = None  # its traceback keeps the shared memory alive, and JAX keeps the pool with compiled code
-
-    def _describe(self) -> tuple[Description, float]:
-        if self.spec.is_vector:
-            if self.options.restarts:
-                raise UnusableError(f"{self.spec} cannot restart single environments: leave out env_restarts")
-            return vector_class(self.spec).describe(self.spec.name, self.spec.arguments, self.spec.stack), 0.0
-        process = EnvProcess()  # temporary: until there is a reset, nothing is left running
-        try:
-            description = self._request_description(process)
-            return description, self._measure(process) if self.options.mode == "auto" else 0.0
-        finally:
-            process.close()
-
-    def _request_description(self, process: EnvProcess) -> Description:
-        try:
-            order = {"order": "describe", "spec": dataclasses.asdict(self.spec)}
-            reply = process.order(order, self.options.timeout)
-        except GoneError as gone:
-            raise self._fatal(Fault(0, f"construction {gone}"), 0, "") from None
-        if "unusable" in reply:
-            raise UnusableError(reply["unusable"])
-        for fault in reply.get("faults", ()):
-            raise self._fatal(Fault(**fault), 0, "")
-        return Description.from_json(reply["description"])
-
-    def _measure(self, process: EnvProcess) -> float:
-        """The duration of one step; the maximum if it fails, because such environments are best kept in processes."""
-        try:
-            reply = process.order({"order": "measure"}, min(self.options.timeout, TRIAL_SECONDS))
-        except GoneError:
-            reply = {}
-        return reply.get("step_seconds", TRIAL_SECONDS)
 
     def where(self, count: int, parts: int) -> str:
         """A description of how `count` environments will be stepped in `parts` lanes."""
@@ -217,9 +197,6 @@ class Pool:
         if self.mode != "processes":
             return InProcess(self.spec, self.description, count, self.workers)
         return EnvProcesses(self.spec, self.description, count, self._parts, self.workers, self.options.timeout)
-
-    def _nan_observations(self, backend: Backend) -> list[Fault]:
-        return nan_observations(self.description, backend.arrays.observation, 0)
 
     def _recover(self, faults: list[Fault], step: int, lane: Lane) -> list[int]:
         """Restart what failed, while there are restarts left; returns all environments affected."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from fragmenta_core.arrays import Arrays, Description
 from fragmenta_core.faults import Fault, WrongValueError, fault_from
+from fragmenta_host.nan import has_nan, nan_text
 from fragmenta_host.single import ResetResult, Single, StepResult
 
 Maker = Callable[[], Single]
@@ -116,8 +117,10 @@ class SerialEnvs:
         observations, arrays.reward[rows], terminated, truncated, infos = zip(*results, strict=True)
         for target, leaves, check in zip(arrays.next, any_member.parts(observations), self._checks, strict=True):
             block = np.array(leaves)
-            check(block.shape[1:], block.dtype)
+            check(block, block.shape[1:])
             target[rows] = block
+        if has_nan(arrays.reward[rows]):
+            raise WrongValueError(nan_text("reward"))
         arrays.terminated[rows], arrays.truncated[rows] = terminated, truncated
         arrays.alive[rows] = arrays.next_alive[rows] = any_member.alive(infos)
         return np.flatnonzero(arrays.terminated[rows] | arrays.truncated[rows])
@@ -137,7 +140,7 @@ class SerialEnvs:
             self.arrays.observation, member.parts([observation]), self._checks, strict=True
         ):
             array = np.asarray(part)
-            check(array.shape, array.dtype)
+            check(array, array.shape)
             target[index] = array
         self.arrays.alive[index : index + 1] = member.alive([info])
 
@@ -150,21 +153,23 @@ def within(indices: range, low: int, high: int) -> range:
     return indices[bisect.bisect_left(indices, low) : bisect.bisect_left(indices, high)]
 
 
-def checks(description: Description) -> list[Callable[[tuple[int, ...], Any], None]]:
-    """For every array of an observation, a function that rejects shapes and dtypes that do not match the space."""
+def checks(description: Description) -> list[Callable[[np.ndarray, tuple[int, ...]], None]]:
+    """For every array of an observation, a function that rejects values of one or several environments, given the shape
+    of one, that do not match the space."""
 
-    def check(name: str, shape: tuple[int, ...], dtype: str) -> Callable[[tuple[int, ...], Any], None]:
+    def check(name: str, shape: tuple[int, ...], dtype: str) -> Callable[[np.ndarray, tuple[int, ...]], None]:
         accepted: set[Any] = set()
 
-        def validate(got_shape: tuple[int, ...], got_type: Any) -> None:
-            if got_shape != shape:
-                raise WrongValueError(f"returned {name} of shape {got_shape}, expected {shape}")
-            if got_type in accepted:
-                return
-            boolean = got_type.kind == "b" and dtype[0] in "iu"
-            if not boolean and not np.can_cast(got_type, dtype, "same_kind"):
-                raise WrongValueError(f"returned {name} of type {got_type}, expected {dtype}")
-            accepted.add(got_type)
+        def validate(array: np.ndarray, array_shape: tuple[int, ...]) -> None:
+            if array_shape != shape:
+                raise WrongValueError(f"returned {name} of shape {array_shape}, expected {shape}")
+            if array.dtype not in accepted:
+                boolean = array.dtype.kind == "b" and dtype[0] in "iu"
+                if not boolean and not np.can_cast(array.dtype, dtype, "same_kind"):
+                    raise WrongValueError(f"returned {name} of type {array.dtype}, expected {dtype}")
+                accepted.add(array.dtype)
+            if has_nan(array):
+                raise WrongValueError(nan_text(name))
 
         return validate
 

@@ -40,8 +40,8 @@ FAULTS = {
     "exit": "ended its process with exit code 7",
     "segfault": "ended its process by SIGSEGV",
     "hang": "did not finish within 2 s, so its process was killed",
-    "nan": "returned NaN in its observation, expected numbers",
-    "nan_reward": "returned NaN in its reward, expected numbers",
+    "nan": "step returned NaN in its observation, expected numbers",
+    "nan_reward": "step returned NaN in its reward, expected numbers",
     "shape": "step returned observation of shape (3,), expected (2,)",
     "dtype": "step returned observation of type <U1, expected float32",
     "four": "step returned 4 values, expected observation, reward, terminated, truncated, info",
@@ -207,7 +207,7 @@ def test_a_process_that_is_lost_in_construction_is_replaced(tmp_path: Path) -> N
 
 
 def test_nan_after_a_reset_is_detected() -> None:
-    with pytest.raises(EnvironmentFaultError, match=r"environment 2 .*, step 5: returned NaN in its observation"):
+    with pytest.raises(EnvironmentFaultError, match=r"environment 2 .*, step 5: step returned NaN in its observation"):
         run(pool("nan_reset", share=3))
 
 

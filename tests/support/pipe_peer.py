@@ -10,7 +10,8 @@ import numpy as np
 
 from fragmenta.worker.channels.exchange import Exchange
 from fragmenta.worker.channels.memory import ClosedError
-from fragmenta.worker.channels.remote import ArrayChannel
+from fragmenta.worker.channels.receiving import ArrayReceiver
+from fragmenta.worker.channels.sending import ArraySender
 
 TOKEN = b"a token that only tests have, yes"
 
@@ -19,10 +20,10 @@ def main() -> None:
     """Print our address, then run the behaviour."""
     behaviour, address = sys.argv[1], json.loads(sys.argv[2])
     exchange = Exchange("127.0.0.1", TOKEN)
-    there = ArrayChannel(exchange.sender(address, 20))
+    there = ArraySender(exchange.sender(address, 20))
     pipe, ours = exchange.receiver("back", 1 << 22, 2, address["kind"] == "shared")
     print(json.dumps(ours), flush=True)
-    here = ArrayChannel(pipe)
+    here = ArrayReceiver(pipe)
     if behaviour == "echo":
         _echo(here, there)
     elif behaviour == "two":

@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 from fragmenta.worker.channels.exchange import Exchange
-from fragmenta.worker.channels.memory import Channel, ClosedError, MemoryChannel
-from fragmenta.worker.channels.remote import ArrayChannel, channel_size
+from fragmenta.worker.channels.memory import ClosedError, MemoryChannel, Receiver, Sender
+from fragmenta.worker.channels.receiving import ArrayReceiver
+from fragmenta.worker.channels.sending import ArraySender
+from fragmenta.worker.channels.wire import channel_size
 from pipe_peer import TOKEN
 
 KINDS = ("memory", "shared", "socket")
@@ -26,13 +28,13 @@ class Ends:
         self.kind = kind
         self.exchange = Exchange("127.0.0.1", TOKEN)
 
-    def __call__(self, capacity: int, items: int = 1000) -> tuple[Channel, Channel]:
+    def __call__(self, capacity: int, items: int = 1000) -> tuple[Sender, Receiver]:
         if self.kind == "memory":
             channel = MemoryChannel(capacity)
             return channel, channel
         size = channel_size(np.dtype(float), (items,))
         pipe, address = self.exchange.receiver("x", size, capacity, self.kind == "shared")
-        return ArrayChannel(self.exchange.sender(address, 5)), ArrayChannel(pipe)
+        return ArraySender(self.exchange.sender(address, 5)), ArrayReceiver(pipe)
 
 
 @pytest.fixture(params=KINDS)
@@ -255,9 +257,9 @@ def test_nothing_is_left_behind(remote_ends: Ends) -> None:
         for items in (10, 100_000):
             size = channel_size(np.dtype(float), (items,))
             pipe, address = exchange.receiver("x", size, 2, remote_ends.kind == "shared")
-            sender = ArrayChannel(exchange.sender(address, 5))
+            sender = ArraySender(exchange.sender(address, 5))
             sender.send(np.zeros(items), 1)
-            assert ArrayChannel(pipe).recv(5).shape == (items,)
+            assert ArrayReceiver(pipe).recv(5).shape == (items,)
             sender.send(np.zeros(items), 1)
         exchange.close()
     assert left_behind() == before

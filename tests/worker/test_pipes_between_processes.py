@@ -16,7 +16,9 @@ import pytest
 import pipe_peer
 from fragmenta.worker.channels.exchange import Exchange
 from fragmenta.worker.channels.memory import ClosedError
-from fragmenta.worker.channels.remote import ArrayChannel, channel_size
+from fragmenta.worker.channels.receiving import ArrayReceiver
+from fragmenta.worker.channels.sending import ArraySender
+from fragmenta.worker.channels.wire import channel_size
 
 ITEMS = 1000
 SOURCE = pathlib.Path(__file__).parents[2] / "src"
@@ -28,12 +30,12 @@ class Peer:
     def __init__(self, kind: str, behaviour: str) -> None:
         self.exchange = Exchange("127.0.0.1", pipe_peer.TOKEN)
         pipe, address = self.exchange.receiver("x", 1 << 22, 2, kind == "shared")
-        self.here = ArrayChannel(pipe)
+        self.here = ArrayReceiver(pipe)
         command = [sys.executable, pipe_peer.__file__, behaviour, json.dumps(address)]
         path = {**os.environ, "PYTHONPATH": str(SOURCE)}
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, env=path)
         assert self.process.stdout is not None
-        self.there = ArrayChannel(self.exchange.sender(json.loads(self.process.stdout.readline()), 20))
+        self.there = ArraySender(self.exchange.sender(json.loads(self.process.stdout.readline()), 20))
 
     def close(self) -> None:
         self.exchange.close()
@@ -157,7 +159,7 @@ def test_large_arrays_are_sent_in_the_background() -> None:
     exchange = Exchange("127.0.0.1", pipe_peer.TOKEN)
     value = np.random.default_rng(0).random(8_000_000)
     pipe, address = exchange.receiver("x", channel_size(value.dtype, value.shape), 2, same_node=False)
-    sender, receiver = ArrayChannel(exchange.sender(address, 5)), ArrayChannel(pipe)
+    sender, receiver = ArraySender(exchange.sender(address, 5)), ArrayReceiver(pipe)
     sender.send(value, 5)  # 64 MB, far more than the system buffers, without a receiver
     sender.send(np.float64(1), 5)
     with pytest.raises(TimeoutError):

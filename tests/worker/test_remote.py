@@ -11,8 +11,9 @@ from fragmenta.worker.channels.exchange import Exchange
 from fragmenta.worker.channels.mailbox import AnyMailbox, Bundle, LatestMailbox
 from fragmenta.worker.channels.memory import ClosedError
 from fragmenta.worker.channels.pipe import Pipe
-from fragmenta.worker.channels.remote import BundleSender, bundle_size, pump_in, pump_out
-from fragmenta.worker.channels.wire import WireError, pack
+from fragmenta.worker.channels.receiving import pump_in
+from fragmenta.worker.channels.sending import BundleSender, pack, pump_out
+from fragmenta.worker.channels.wire import WireError, bundle_size
 from pipe_peer import TOKEN
 
 KEYS = ((3, "learner"), (7, "learner"))

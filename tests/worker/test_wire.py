@@ -9,7 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from fragmenta.worker.channels.wire import WireError, pack, packed_size, unpack
+from fragmenta.worker.channels.receiving import unpack
+from fragmenta.worker.channels.sending import pack
+from fragmenta.worker.channels.wire import WireError, packed_size
 
 KINDS = (
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),

@@ -17,6 +17,7 @@ from fragmenta.policies import POLICIES, Cluster
 from fragmenta.rl import keys_by_index
 from fragmenta.tracing.trace import trace
 from fragmenta_core.spaces import leaves
+from fragmenta_host import trial
 from fragmenta_host.pool import Pool
 
 STEPS = 200
@@ -43,7 +44,7 @@ class _Rollout:
 def findings(env: Environment, num_envs: int) -> Iterator[Finding]:
     """Run all checks on an environment; exceptions raised by the environment itself propagate."""
     if env.host_pool:
-        complaints = env.host_pool.complaints()
+        complaints = trial.complaints(env.host_pool.spec, env.host_pool.options.timeout)
         yield Finding("its package's checker", "no complaints" if not complaints else "", "; ".join(complaints))
     rollout = _play(env, num_envs, seed=0)
     yield _in_space(env, rollout)

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from fragmenta.worker.channels.wire import pack, unpack
+from fragmenta.worker.channels.receiving import unpack
+from fragmenta.worker.channels.sending import pack
 
 _HEAD = struct.Struct("<IQ")
 MOST_BYTES = 1 << 36

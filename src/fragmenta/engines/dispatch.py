@@ -14,8 +14,8 @@ from fragmenta.graph.layout import Split
 from fragmenta.profiling.timeline import Stopwatch, Window
 from fragmenta.worker.backends.xla import Site, from_raw, site, to_raw
 from fragmenta.worker.channels.mailbox import Mailbox
-from fragmenta.worker.channels.memory import Channel
-from fragmenta.worker.channels.timed import TimedChannel, TimedMailbox
+from fragmenta.worker.channels.memory import End, MemoryChannel, Receiver, Sender
+from fragmenta.worker.channels.timed import TimedMailbox, TimedReceiver, TimedSender
 from fragmenta.worker.deploy import Deployment, Ports, deploy
 from fragmenta.worker.optimize import optimize
 from fragmenta.worker.turns import take_turns
@@ -23,12 +23,11 @@ from fragmenta.worker.turns import take_turns
 
 @dataclasses.dataclass(frozen=True)
 class Assignment:
-    """A worker's share of the plan: a compiled fragment, the replica index, its channels, its leaves of the state."""
+    """A worker's share of the plan: a compiled fragment, the replica index, its channels."""
 
     deployment: Deployment
     replica: int
     ports: Ports
-    state: dict[int, Any]
 
 
 def compile_plan(plan: Plan) -> list[list[Deployment]]:
@@ -98,10 +97,11 @@ def ports_of(
     plan: Plan,
     fragment: str,
     replica: int,
-    channel: Callable[[Link], Channel],
+    sender: Callable[[Link], Sender],
+    receiver: Callable[[Link], Receiver],
     mailbox: Callable[[list[Link]], Mailbox],
 ) -> Ports:
-    """The ports of one replica: `channel` returns its end of a link, `mailbox` its end of the mailbox of several."""
+    """The ports of one replica: `sender` and `receiver` return an end of a link, `mailbox` that of several links."""
     ports = Ports({}, {}, {}, {})
     boxes: dict[tuple[bool, str], list[Link]] = {}
     for interface in plan.interfaces:
@@ -115,8 +115,11 @@ def ports_of(
         if link.delivery.kind != "every":
             boxes.setdefault((sends, link.consumer if sends else link.producer), []).append(link)
             continue
-        side = ports.outgoing if sends else ports.incoming
-        side.setdefault(link.interfaces[0].key, []).append(channel(link))
+        key = link.interfaces[0].key
+        if sends:
+            ports.outgoing.setdefault(key, []).append(sender(link))
+        else:
+            ports.incoming.setdefault(key, []).append(receiver(link))
     for (sends, other), group in boxes.items():
         (ports.posts if sends else ports.pickups)[other] = mailbox(group)
     return ports
@@ -125,8 +128,7 @@ def ports_of(
 def assign(
     plan: Plan,
     deployments: Sequence[Sequence[Deployment]],
-    state: Sequence[Any],
-    channel: Callable[[], Channel],
+    channel: Callable[[], MemoryChannel],
     mailbox: Callable[[Delivery], Mailbox],
 ) -> list[Assignment]:
     """One assignment per worker, all in this process; both ends of a link are the same object."""
@@ -143,18 +145,18 @@ def assign(
                 program.fragment.name,
                 replica,
                 lambda link: channels[link.name],
+                lambda link: channels[link.name],
                 lambda group: mailboxes[group[0].producer, group[0].consumer],
             ),
-            hold_state(program, deployment, part_of_state(program, replica, state)),
         )
         for program, places in zip(plan.programs, deployments, strict=True)
         for replica, deployment in enumerate(places)
     ]
 
 
-def connections(assignments: Sequence[Assignment]) -> dict[str, list[Channel | Mailbox]]:
+def connections(assignments: Sequence[Assignment]) -> dict[str, list[End | Mailbox]]:
     """All channels and mailboxes from one fragment to another, by `producer -> consumer`."""
-    pairs: dict[str, list[Channel | Mailbox]] = {}
+    pairs: dict[str, list[End | Mailbox]] = {}
     for assignment in assignments:
         producer = assignment.deployment.schedule.program.fragment.name
         for (_, consumer), channels in assignment.ports.outgoing.items():
@@ -178,23 +180,20 @@ def time_workers(plan: Plan, assignments: Sequence[Assignment], window: Window) 
         stopwatch = Stopwatch(name, programs[name].worker(replica), window, follows=name in plan.free_running)
         stopwatches.append(stopwatch)
         for interface in plan.interfaces:
+            if interface.delivery.kind != "every":
+                continue
+            producer, consumer = programs[interface.producer], programs[interface.consumer]
             pairs = _pairs(interface, replicas)
-            for ends, side, fragment in (
-                (ports.outgoing, 0, interface.producer),
-                (ports.incoming, 1, interface.consumer),
-            ):
-                if fragment != name or interface.delivery.kind != "every":
-                    continue
-                local_pairs = [pair for pair in pairs if pair[side] == replica]
-                ends[interface.key] = [
-                    TimedChannel(
-                        channel,
-                        stopwatch,
-                        interface,
-                        f"{programs[interface.producer].worker(source)} -> "
-                        f"{programs[interface.consumer].worker(target)}",
-                    )
-                    for channel, (source, target) in zip(ends[interface.key], local_pairs, strict=True)
+            between = [f"{producer.worker(source)} -> {consumer.worker(target)}" for source, target in pairs]
+            if interface.producer == name:
+                texts = [text for text, (source, _) in zip(between, pairs, strict=True) if source == replica]
+                senders = zip(ports.outgoing[interface.key], texts, strict=True)
+                ports.outgoing[interface.key] = [TimedSender(end, stopwatch, interface, text) for end, text in senders]
+            if interface.consumer == name:
+                texts = [text for text, (_, target) in zip(between, pairs, strict=True) if target == replica]
+                receivers = zip(ports.incoming[interface.key], texts, strict=True)
+                ports.incoming[interface.key] = [
+                    TimedReceiver(end, stopwatch, interface, text) for end, text in receivers
                 ]
         for boxes, side in ((ports.posts, "consumer"), (ports.pickups, "producer")):
             for peer, box in boxes.items():
@@ -246,9 +245,15 @@ def part_of_state(program: Program, replica: int, state: Sequence[Any]) -> dict[
     return part
 
 
-def hold_state(program: Program, deployment: Deployment, leaves: dict[int, Any]) -> dict[int, Any]:
+def state_of(assignment: Assignment, state: Sequence[Any]) -> dict[int, Any]:
+    """A worker's leaves of the whole state, on its devices."""
+    deployment = assignment.deployment
+    return hold_state(deployment, part_of_state(deployment.schedule.program, assignment.replica, state))
+
+
+def hold_state(deployment: Deployment, leaves: dict[int, Any]) -> dict[int, Any]:
     """Private copies of a worker's leaves on its devices, because it will donate their buffers."""
-    copies = {}
+    program, copies = deployment.schedule.program, {}
     for i, leaf in leaves.items():
         place = deployment.specs[program.graph.state_inputs[i].id].sharding
         copies[i] = jax.device_put(jnp.copy(leaf), place)

@@ -10,8 +10,11 @@ from fragmenta.engines.dispatch import Link
 from fragmenta.worker.backends.xla import to_raw
 from fragmenta.worker.channels.exchange import Exchange
 from fragmenta.worker.channels.mailbox import Mailbox, mailbox
-from fragmenta.worker.channels.memory import Channel, ClosedError
-from fragmenta.worker.channels.remote import ArrayChannel, BundleSender, Pump, bundle_size, pump_in, pump_out
+from fragmenta.worker.channels.memory import ClosedError, Receiver, Sender
+from fragmenta.worker.channels.pipe import Pump
+from fragmenta.worker.channels.receiving import ArrayReceiver, pump_in
+from fragmenta.worker.channels.sending import ArraySender, BundleSender, pump_out
+from fragmenta.worker.channels.wire import bundle_size
 
 CAPACITY = 2
 """Slots of a channel before its sender waits. A pipe of bundles, which are large, has one slot besides the mailbox."""
@@ -22,7 +25,8 @@ class Ends:
 
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
-        self._channels: dict[str, Channel] = {}
+        self._senders: dict[str, Sender] = {}
+        self._receivers: dict[str, Receiver] = {}
         self._boxes: dict[tuple[str, str], Any] = {}
         """Mailboxes in this process, by producer and consumer."""
         self._pumps: dict[str, Pump] = {}
@@ -34,7 +38,7 @@ class Ends:
         pipe, address = self._exchange.receiver(_pipe_name(link), _size(link), capacity, shares_memory)
         with self._lock:
             if link.delivery.kind == "every":
-                self._channels[link.name] = ArrayChannel(pipe)
+                self._receivers[link.name] = ArrayReceiver(pipe)
             else:
                 self._replace_pump(link, lambda: pump_in(pipe, self._box(link), _keys(link), link.source))
         return address
@@ -47,16 +51,20 @@ class Ends:
                 pipe.close()
                 raise ClosedError
             if kind == "every":
-                self._channels[link.name] = ArrayChannel(pipe)
+                self._senders[link.name] = ArraySender(pipe)
             elif kind == "any":
                 must_be_fresh = link.delivery.max_lag is not None
                 self._boxes[link.producer, link.consumer] = BundleSender(pipe, _keys(link), must_be_fresh)
             else:
                 self._replace_pump(link, lambda: pump_out(self._box(link), pipe, _keys(link)))
 
-    def channel(self, link: Link) -> Channel:
-        """This side of a link."""
-        return self._channels[link.name]
+    def sender(self, link: Link) -> Sender:
+        """The sending end of a link."""
+        return self._senders[link.name]
+
+    def receiver(self, link: Link) -> Receiver:
+        """The receiving end of a link."""
+        return self._receivers[link.name]
 
     def mailbox(self, group: list[Link]) -> Mailbox:
         """This side of the mailbox that several links share."""
@@ -71,7 +79,7 @@ class Ends:
         """Close both sides of every link and wake all waiting threads."""
         with self._lock:
             self._closed = True
-        for connection in (*list(self._channels.values()), *list(self._boxes.values())):
+        for connection in [*self._senders.values(), *self._receivers.values(), *self._boxes.values()]:
             connection.close()
         for pump in list(self._pumps.values()):
             pump.close()

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from fragmenta.engines.base import Report, report
-from fragmenta.engines.dispatch import assign, collect, compile_plan, connections, time_workers
+from fragmenta.engines.dispatch import assign, collect, compile_plan, connections, state_of, time_workers
 from fragmenta.engines.in_flight import InFlight, join_in_flight, split_in_flight
 from fragmenta.envs import Environment
 from fragmenta.graph import Delivery, Plan
@@ -44,11 +44,11 @@ class LocalEngine:
     def begin(self, state: Sequence[Any], in_flight: InFlight | None = None) -> None:
         """Give every worker its leaves of the state, its channels, and its values in flight."""
         self._initial = list(state)
-        assignments = assign(self.plan, self._deployments, self._initial, self._channel, self._mailbox)
+        assignments = assign(self.plan, self._deployments, self._channel, self._mailbox)
         self._between = connections(assignments)
         stopwatches = time_workers(self.plan, assignments, self._window) if self._window else [None] * len(assignments)
         self._workers = [
-            Worker(a.deployment, a.replica, a.ports, a.state, self.deadline, stopwatch)
+            Worker(a.deployment, a.replica, a.ports, state_of(a, state), self.deadline, stopwatch)
             for a, stopwatch in zip(assignments, stopwatches, strict=True)
         ]
         for worker in self._workers:

@@ -79,13 +79,13 @@ class Replica:
     def load(self, leaves: dict[int, np.ndarray], in_flight: InFlight) -> None:
         """Create the worker from this state and these values in flight, with the current connections."""
         name = self._program.fragment.name
-        ports = ports_of(self.plan, name, self._replica, self._ends.channel, self._ends.mailbox)
-        state = hold_state(self._program, self._deployment, leaves)
-        assignment = Assignment(self._deployment, self._replica, ports, state)
+        ports = ports_of(self.plan, name, self._replica, self._ends.sender, self._ends.receiver, self._ends.mailbox)
+        assignment = Assignment(self._deployment, self._replica, ports)
         self._between = connections([assignment])
         # A free-running worker cannot see here when the others record: it goes by its own iterations.
         window = self._window and dataclasses.replace(self._window, own=True)
         (stopwatch,) = time_workers(self.plan, [assignment], window) if window else [None]
+        state = hold_state(self._deployment, leaves)
         self._worker = Worker(self._deployment, self._replica, ports, state, self._deadline, stopwatch)
         if name in self.plan.free_running:
             self._worker.copy_state()

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -111,7 +112,7 @@ class HostEnvironment(Environment):
 
     def _reset(self, seeds: Any) -> Any:
         parts, alive = self.pool.reset(np.asarray(seeds))
-        return assemble(self.observation_space, iter(parts)), alive if self._team() else ()
+        return jax.tree.unflatten(_structure(self.observation_space), parts), alive if self._team() else ()
 
     @per_environment
     def _step(self, index: Any, action: Any, length: Any, total: Any, finished: Any) -> Any:
@@ -127,11 +128,11 @@ class HostEnvironment(Environment):
                 np.asarray(finished[2]) + np.where(done, length, 0).astype(np.int32),
             )
             length, total = np.where(done, 0, length).astype(np.int32), np.where(done, 0, total).astype(np.float32)
-        space, team = self.observation_space, self._team()
+        structure, team = _structure(self.observation_space), self._team()
         return (
-            assemble(space, iter(stepped.observation)),
+            jax.tree.unflatten(structure, stepped.observation),
             stepped.alive if team else (),
-            assemble(space, iter(stepped.next_observation)),
+            jax.tree.unflatten(structure, stepped.next_observation),
             stepped.next_alive if team else (),
             learner_reward,
             stepped.terminated,
@@ -153,6 +154,12 @@ class HostEnvironment(Environment):
 
     def _alive_shapes(self, count: int) -> Any:
         return jax.ShapeDtypeStruct((count, *self._team()), jnp.bool_) if self._team() else ()
+
+
+@functools.cache
+def _structure(space: Space) -> Any:
+    """The structure of observations, to build them from their arrays."""
+    return jax.tree.structure(assemble(space, iter(range(len(leaves(space))))))
 
 
 def seeds_of(keys: jax.Array) -> jax.Array:

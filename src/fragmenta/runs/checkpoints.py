@@ -173,10 +173,10 @@ def _read(folder: Path, descriptions: dict[str, Any]) -> dict[str, np.ndarray]:
     types = {name: (tuple(a["shape"]), np.dtype(a["dtype"])) for name, a in descriptions.items()}
     sizes = {name: math.prod(shape) * dtype.itemsize for name, (shape, dtype) in types.items()}
     target = {"bytes": np.empty(sum(sizes.values()), np.uint8)}
-    joined = np.asarray(_orbax().restore(folder.absolute(), target)["bytes"]).tobytes()
+    joined = np.asarray(_orbax().restore(folder.absolute(), target)["bytes"])
     arrays, start = {}, 0
     for name, (shape, dtype) in types.items():
-        arrays[name] = np.frombuffer(joined[start : start + sizes[name]], dtype).reshape(shape)
+        arrays[name] = joined[start : start + sizes[name]].view(dtype).reshape(shape)
         start += sizes[name]
     return arrays
 

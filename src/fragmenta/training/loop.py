@@ -3,7 +3,7 @@
 import dataclasses
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import jax
@@ -11,8 +11,6 @@ import numpy as np
 
 from fragmenta.algorithms import Algorithm
 from fragmenta.engines import ENGINES, Placed, Setup
-from fragmenta.engines.in_flight import InFlight
-from fragmenta.envs import Environment
 from fragmenta.evaluation.periodic import PeriodicEvaluation
 from fragmenta.graph import Plan
 from fragmenta.profiling.timeline import Window
@@ -21,11 +19,12 @@ from fragmenta.runs.episode_statistics import Tally
 from fragmenta.runs.metrics import MetricsLog
 from fragmenta.runs.run_directory import RunDirectory, StoredRecords, sha256
 from fragmenta.runs.saving import Saver
-from fragmenta.runs.state import from_arrays, to_arrays
+from fragmenta.runs.state import to_arrays
 from fragmenta.runs.timeline_files import write_timeline
 from fragmenta.training.blame import first_bad_stage, is_finite
 from fragmenta.training.measures import Measures
 from fragmenta.training.seeds import Seeds, SeedTally, seed_summaries
+from fragmenta.training.start import Start
 from fragmenta.training.stopping import NotFiniteError, Stop, StoppedError
 
 STRETCH_SECONDS = 1.0
@@ -77,21 +76,6 @@ class Watcher(Protocol):
 
 
 @dataclasses.dataclass(frozen=True)
-class Start:
-    """Where a run starts: from scratch, or after the iterations of an earlier run."""
-
-    state: Any
-    iteration: int = 0
-    steps: int = 0
-    records: tuple[dict[str, Any], ...] = ()
-    """Records of the earlier iterations."""
-    in_flight: InFlight = dataclasses.field(default_factory=dict)
-    """Values in flight at that point, if the plan delivers them one iteration late."""
-    arrays: dict[str, np.ndarray] | None = None
-    """The state as it was read from disk, so that it need not be copied from the devices again."""
-
-
-@dataclasses.dataclass(frozen=True)
 class Job:
     """A run that is ready to start."""
 
@@ -118,33 +102,29 @@ class Job:
         return self.setup.plan
 
 
-def run_job(job: Job, steps: int, start: Callable[[Environment], Start]) -> Result:
-    """Train until the end, a stop request or a failure; the last good state is saved in every case.
-
-    `steps` were done in earlier runs; `start` creates the initial state on the engine's environment.
-    """
+def run_job(job: Job, start: Start) -> Result:
+    """Train until the end, a stop request or a failure; the last good state is saved in every case."""
     compiling = time.monotonic()
-    window = Window.within(_iterations(job, steps)) if job.timeline else None
+    window = Window.within(_iterations(job, start.steps)) if job.timeline else None
     setup = dataclasses.replace(job.setup, window=window, placed=job.watcher.placed if job.watcher else None)
     engine = ENGINES[job.identity["engine"]](setup)
     with engine.env.opened(job.plan.lanes), engine:
-        begin = start(engine.env)
-        leaves, structure = jax.tree.flatten(begin.state)
-        arrays = to_arrays(begin.state) if begin.arrays is None else begin.arrays
-        last_good = Checkpoint(arrays, begin.iteration, begin.steps, in_flight=begin.in_flight)
-        engine.begin(leaves, begin.in_flight)
-        log = _Log(job, begin, time.monotonic() - compiling)
+        state, last_good = start.state(engine.env)
+        leaves, structure = jax.tree.flatten(state)
+        engine.begin(leaves, last_good.in_flight)
+        del state, leaves  # the engine has its own copy
+        log = _Log(job, start.iteration, start.steps, start.records, time.monotonic() - compiling)
         try:
             while log.iteration < log.iterations and not job.stop:
                 for report in engine.run(_stretch(job, log)):
                     log.add(report)
                     if not is_finite([np.asarray(value) for value in log.losses.values()]):
-                        raise _not_finite(job, begin, log, last_good)
+                        raise _not_finite(job, start, log, last_good)
                 if job.saver is None:
                     continue
                 state = jax.tree.unflatten(structure, engine.state())
                 if not is_finite(job.algorithm.params(state)):
-                    raise _not_finite(job, begin, log, last_good)
+                    raise _not_finite(job, start, log, last_good)
                 if job.evaluation:
                     job.evaluation.consider(log.iteration, log.steps, job.algorithm.params(state))
                 position = log.iteration, log.steps, log.tally.return_mean
@@ -192,20 +172,22 @@ def _iterations(job: Job, done: int) -> int:
 class _Log:
     """Counters and statistics of a run so far."""
 
-    def __init__(self, job: Job, begin: Start, compile_seconds: float) -> None:
+    def __init__(
+        self, job: Job, iteration: int, steps: int, earlier: Sequence[dict[str, Any]], compile_seconds: float
+    ) -> None:
         self._job, self.compile_seconds = job, compile_seconds
         self._steps_per_iteration = _steps_per_iteration(job)
-        self.began = self.iteration = begin.iteration
-        self._steps_before = self.steps = begin.steps
-        self.iterations = begin.iteration + _iterations(job, begin.steps)
+        self.began = self.iteration = iteration
+        self._steps_before = self.steps = steps
+        self.iterations = iteration + _iterations(job, steps)
         self.records: list[dict[str, Any]] = []
         """Only for a run without a directory."""
         self.losses: dict[str, Any] = {}
         seeds = len(job.algorithm.seeds) if isinstance(job.algorithm, Seeds) else 0
         self.tally, self._seeds = SeedTally(seeds) if seeds else Tally(), max(1, seeds)
-        for record in begin.records:
+        for record in earlier:
             self.tally.recall(record)
-        self._seconds_before = begin.records[-1]["seconds"] if begin.records else 0.0
+        self._seconds_before = earlier[-1]["seconds"] if earlier else 0.0
         self.lags = self.lag_total = self.lag_most = 0
         self.dropped = 0
         self.seconds = 0.0
@@ -278,13 +260,13 @@ def _result(job: Job, log: _Log, state: Any) -> Result:
     return Result(params, state, records, summary)
 
 
-def _not_finite(job: Job, begin: Start, log: _Log, last_good: Checkpoint) -> NotFiniteError:
+def _not_finite(job: Job, start: Start, log: _Log, last_good: Checkpoint) -> NotFiniteError:
     """The error for non-finite values: the stage that produced them, what is saved, how to continue."""
     wrong = [n for n, value in log.losses.items() if not is_finite([np.asarray(value)])] or ["parameters"]
     stage = None
     env = job.setup.env
     if env.is_replayable:  # others have moved on and cannot repeat it
-        state = from_arrays(begin.state, last_good.arrays, "the last good state")
+        state = start.restored(env, last_good)
         stage = first_bad_stage(job.algorithm, env, job.plan.graph, state, log.iteration - last_good.iteration)
     cause = f"stage '{stage}' produced NaN or Inf from finite inputs" if stage else "NaN or Inf appeared"
     description = f"{cause} in iteration {log.iteration - 1} ({', '.join(wrong)})"

@@ -2,13 +2,10 @@
 
 import contextlib
 import dataclasses
-import functools
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
-
-import jax
 
 from fragmenta.algorithms import Algorithm
 from fragmenta.engines import ENGINES, EngineOptions, Setup, engine_named
@@ -25,11 +22,11 @@ from fragmenta.runs.metrics import MetricsLog
 from fragmenta.runs.opening import cluster_of, describe_environment, open_run
 from fragmenta.runs.run_directory import RunDirectory
 from fragmenta.runs.saving import SaveOptions, Saver
-from fragmenta.runs.state import from_arrays
-from fragmenta.training.loop import Job, Result, Start, Watcher, run_job
+from fragmenta.training.loop import Job, Result, Watcher, run_job
 from fragmenta.training.options import RunOptions
 from fragmenta.training.planning import PlannedRun, Request, plan_run
 from fragmenta.training.seeds import Seeds, write_seeds
+from fragmenta.training.start import Start
 from fragmenta.training.stopping import Stop, stopped_by_signals
 
 
@@ -132,8 +129,7 @@ def _start(
     )
     with _services(run, directory) as services:
         job = Job(setup, run.identity(), started, request.options.timeline, directory, *services, watcher)
-        begin = functools.partial(_begin, run, directory, checkpoint)
-        result = run_job(job, checkpoint.steps if checkpoint else 0, begin)
+        result = run_job(job, _start_of(run, directory, checkpoint))
     if directory:
         _write_results(run, directory, result)
     return result
@@ -189,18 +185,13 @@ def _logs(directory: RunDirectory | None, engine: str) -> Path | None:
     return logs
 
 
-def _begin(run: PlannedRun, directory: RunDirectory | None, checkpoint: Checkpoint | None, env: Environment) -> Start:
+def _start_of(run: PlannedRun, directory: RunDirectory | None, checkpoint: Checkpoint | None) -> Start:
     algorithm, seed = run.trained, run.request.seed
-    init, key = jax.jit(lambda key: algorithm.init(env, key)), jax.random.key(seed)
     if checkpoint is None or directory is None:
-        return Start(init(key))
-    saved = from_arrays(jax.eval_shape(init, key), checkpoint.arrays, f"the checkpoint of '{directory.path}'")
-    if not env.is_replayable:
-        # New seeds: repeating the same episodes would count them twice.
-        saved = algorithm.with_new_episodes(saved, init(jax.random.fold_in(key, checkpoint.iteration)))
-    in_flight = checkpoint.in_flight if fits(run.plan, checkpoint.in_flight) else {}
-    loaded = checkpoint.arrays if env.is_replayable else None
-    return Start(saved, checkpoint.iteration, checkpoint.steps, directory.earlier, in_flight, loaded)
+        return Start(algorithm, seed)
+    if not fits(run.plan, checkpoint.in_flight):
+        checkpoint = dataclasses.replace(checkpoint, in_flight={})
+    return Start(algorithm, seed, checkpoint, f"the checkpoint of '{directory.path}'", directory.earlier)
 
 
 def _place(run: PlannedRun) -> str:

@@ -9,7 +9,7 @@ import jax
 from fragmenta.worker.backends.burst import compile_burst
 from fragmenta.worker.backends.xla import Site, compile_segment, spec_of
 from fragmenta.worker.channels.mailbox import Mailbox
-from fragmenta.worker.channels.memory import Channel
+from fragmenta.worker.channels.memory import Receiver, Sender
 from fragmenta.worker.steps import Key, Schedule, Segment, segments
 
 
@@ -52,7 +52,7 @@ class Ports:
     Fragments that do not wait for each other share one mailbox instead, keyed by the name of the other fragment.
     """
 
-    outgoing: dict[tuple[int, str], list[Channel]]
-    incoming: dict[tuple[int, str], list[Channel]]
+    outgoing: dict[tuple[int, str], list[Sender]]
+    incoming: dict[tuple[int, str], list[Receiver]]
     posts: dict[str, Mailbox]
     pickups: dict[str, Mailbox]

@@ -8,7 +8,8 @@ import struct
 import threading
 import time
 
-from fragmenta.worker.channels.pipe import ClosedError, time_left
+from fragmenta.worker.channels.memory import ClosedError
+from fragmenta.worker.channels.pipe import time_left
 
 GONE_SECONDS = 15.0
 """How long a peer may be unreachable: shorter network outages are survived, a lost machine is detected."""

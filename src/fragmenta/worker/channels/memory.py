@@ -8,16 +8,8 @@ class ClosedError(Exception):
     """The peer is gone or the channel was closed: the run is ending."""
 
 
-class Channel(Protocol):
-    """Carries the values of one interface from one replica to another, in order."""
-
-    def send(self, value: Any, timeout: float) -> None:
-        """Send a value; waits while it is full. TimeoutError after `timeout` seconds, ClosedError once closed."""
-        ...
-
-    def recv(self, timeout: float) -> Any:
-        """The next value; waits while there is none. TimeoutError after `timeout` seconds, ClosedError once closed."""
-        ...
+class End(Protocol):
+    """One end of a channel, which carries the values of one interface from one replica to another, in order."""
 
     def fill(self) -> float:
         """The share of occupied slots, from 0 to 1; never blocks, so it may be out of date."""
@@ -28,8 +20,24 @@ class Channel(Protocol):
         ...
 
 
+class Sender(End, Protocol):
+    """The end that sends."""
+
+    def send(self, value: Any, timeout: float) -> None:
+        """Send a value; waits while it is full. TimeoutError after `timeout` seconds, ClosedError once closed."""
+        ...
+
+
+class Receiver(End, Protocol):
+    """The end that receives."""
+
+    def recv(self, timeout: float) -> Any:
+        """The next value; waits while there is none. TimeoutError after `timeout` seconds, ClosedError once closed."""
+        ...
+
+
 class MemoryChannel:
-    """A bounded queue that can be closed from any thread.
+    """Both ends at once: a bounded queue that can be closed from any thread.
 
     It uses two SimpleQueues (in C), one of values and one of free slots: half the latency of a condition variable.
     """

@@ -1,14 +1,17 @@
-"""The interface of a pipe: byte messages from one process to another."""
+"""The interface of a pipe, byte messages from one process to another, and the thread that empties or fills one."""
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import numpy as np
 
 from fragmenta.worker.channels.memory import ClosedError
 
+FOREVER = float("inf")
+LOOK_SECONDS = 0.2
+"""How often a pump that waits for a new bundle checks whether its pipe is still open."""
 BIG = 1 << 15
 """Copies above this size release the GIL."""
 
@@ -70,12 +73,10 @@ def time_left(end: float, at_most: float) -> float:
     return min(seconds, at_most)
 
 
-def check_size(parts: Sequence[bytes | memoryview], size: int) -> int:
-    """The length of a message in bytes; ValueError if it exceeds the size of the pipe's slots."""
-    length = sum(map(len, parts))
+def check_size(length: int, size: int) -> None:
+    """ValueError if a message of that many bytes exceeds the size of the pipe's slots."""
     if length > size:
         raise ValueError(f"a message of {length} bytes exceeds this pipe's maximum of {size} bytes")
-    return length
 
 
 def new_memory(length: int) -> memoryview:
@@ -87,4 +88,34 @@ def new_memory(length: int) -> memoryview:
     return raw[start : start + length].data
 
 
-__all__ = ["BIG", "ClosedError", "Pipe", "check_size", "new_memory", "take_turn", "time_left"]
+class Pump:
+    """A thread that moves bundles between a pipe and a mailbox until one of them is closed."""
+
+    def __init__(self, pipe: Pipe, step: Callable[[], None], leave: Callable[[], None] = lambda: None) -> None:
+        self.error: Exception | None = None
+        """The exception that ended it, if any."""
+        self._pipe, self._leave = pipe, leave
+        self._thread = threading.Thread(target=self._run, args=(step,), name="fragmenta-pump", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_running(self) -> bool:
+        """False once the pipe or the mailbox is closed, or the peer is gone."""
+        return self._thread.is_alive()
+
+    def close(self) -> None:
+        """Close the pipe, withdraw from the mailbox, and wait for the thread to end."""
+        self._pipe.close()
+        while self._thread.is_alive():
+            self._leave()  # repeated, in case the thread was just about to wait
+            self._thread.join(LOOK_SECONDS)
+
+    def _run(self, step: Callable[[], None]) -> None:
+        try:
+            while True:
+                step()
+        except ClosedError:
+            pass
+        except Exception as error:
+            self.error = error
+        self._pipe.close()  # so that the peer does not wait forever

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from fragmenta.worker.channels.futex import Word, fence
-from fragmenta.worker.channels.pipe import BIG, ClosedError, check_size, new_memory, take_turn, time_left
+from fragmenta.worker.channels.memory import ClosedError
+from fragmenta.worker.channels.pipe import BIG, check_size, new_memory, take_turn, time_left
 from fragmenta.worker.channels.wire import WireError
 from fragmenta_core.arrays import nameless_file
 
@@ -111,7 +112,8 @@ class SharedPipe:
         """Copy a message into the next free slot."""
         if not self._sends:
             raise RuntimeError("this end of the pipe receives")
-        length = check_size(parts, self._size)
+        length = sum(map(len, parts))
+        check_size(length, self._size)
         end = take_turn(self._lock, timeout)
         try:
             self._await_free(end, self._capacity - 1)

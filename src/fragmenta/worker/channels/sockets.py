@@ -9,7 +9,8 @@ import threading
 from collections.abc import Sequence
 
 from fragmenta.worker.channels.connection import GONE_SECONDS, End
-from fragmenta.worker.channels.pipe import ClosedError, check_size, new_memory, take_turn
+from fragmenta.worker.channels.memory import ClosedError
+from fragmenta.worker.channels.pipe import check_size, new_memory, take_turn
 from fragmenta.worker.channels.wire import WireError
 
 INLINE = 1 << 16
@@ -32,7 +33,8 @@ class SocketSender(End):
 
     def send(self, parts: Sequence[bytes | memoryview], timeout: float) -> None:
         """Send a small message at once, leave a large one to the thread."""
-        length = check_size(parts, self._size)
+        length = sum(map(len, parts))
+        check_size(length, self._size)
         end = take_turn(self._lock, timeout)
         try:
             self._await_free(end, self._capacity - 1)

@@ -8,38 +8,25 @@ from typing import Any
 from fragmenta.graph import Interface
 from fragmenta.profiling.timeline import Crossing, Part, Stopwatch
 from fragmenta.worker.channels.mailbox import Bundle, Mailbox
-from fragmenta.worker.channels.memory import Channel
+from fragmenta.worker.channels.memory import End, Receiver, Sender
 
 
-class TimedChannel:
-    """One end of a channel; records the time of every send and receive."""
+class _TimedEnd:
+    """One end of a channel; records the time of every value."""
 
-    def __init__(self, channel: Channel, stopwatch: Stopwatch, interface: Interface, between: str) -> None:
-        self._channel, self._stopwatch, self._interface, self._between = channel, stopwatch, interface, between
+    def __init__(self, end: End, stopwatch: Stopwatch, interface: Interface, between: str) -> None:
+        self._end, self._stopwatch, self._interface, self._between = end, stopwatch, interface, between
         self._number = 0
         self._parts: tuple[Part, ...] = ()
         """All values of a channel have one shape. It is formatted once, as that costs more than the rest of a note."""
 
-    def send(self, value: Any, timeout: float) -> None:
-        """Send a value."""
-        began = time.monotonic()
-        self._channel.send(value, timeout)
-        self._note(value, began)
-
-    def recv(self, timeout: float) -> Any:
-        """The next value."""
-        began = time.monotonic()
-        value = self._channel.recv(timeout)
-        self._note(value, began)
-        return value
-
     def fill(self) -> float:
         """The fill of the channel."""
-        return self._channel.fill()
+        return self._end.fill()
 
     def close(self) -> None:
         """Close the channel."""
-        self._channel.close()
+        self._end.close()
 
     def _note(self, value: Any, began: float) -> None:
         # Also counts while the window is closed, so that the n-th value sent is the n-th received.
@@ -48,7 +35,7 @@ class TimedChannel:
         if notes is not None:
             now = time.monotonic()
             self._parts = self._parts or (_part(self._interface, value),)
-            notes.append((self, began, now, self._number, self._channel.fill()))
+            notes.append((self, began, now, self._number, self._end.fill()))
 
     def timeline_entry(self, begin: int, end: int, number: int, fill: float) -> Crossing:
         """A note as an entry of the timeline."""
@@ -57,6 +44,31 @@ class TimedChannel:
         channel = f"{self._between} {interface.value.id}"
         peer = interface.consumer if sends else interface.producer
         return Crossing(begin, end, sends, peer, self._between, channel, str(number), self._parts, fill)
+
+
+class TimedSender(_TimedEnd):
+    """The sending end of a channel; records the time of every send."""
+
+    _end: Sender
+
+    def send(self, value: Any, timeout: float) -> None:
+        """Send a value."""
+        began = time.monotonic()
+        self._end.send(value, timeout)
+        self._note(value, began)
+
+
+class TimedReceiver(_TimedEnd):
+    """The receiving end of a channel; records the time of every receive."""
+
+    _end: Receiver
+
+    def recv(self, timeout: float) -> Any:
+        """The next value."""
+        began = time.monotonic()
+        value = self._end.recv(timeout)
+        self._note(value, began)
+        return value
 
 
 class TimedMailbox:

@@ -1,0 +1,54 @@
+"""Where a run starts: from the algorithm's initial state, or from a checkpoint of an earlier run."""
+
+import dataclasses
+from typing import Any
+
+import jax
+
+from fragmenta.algorithms import Algorithm
+from fragmenta.envs import Environment
+from fragmenta.runs.checkpoints import Checkpoint
+from fragmenta.runs.state import from_arrays, to_arrays
+
+
+@dataclasses.dataclass(frozen=True)
+class Start:
+    """The start of a run."""
+
+    algorithm: Algorithm
+    seed: int
+    checkpoint: Checkpoint | None = None
+    """The end of the earlier run."""
+    source: str = ""
+    """Whose checkpoint it is, for messages."""
+    records: tuple[dict[str, Any], ...] = ()
+    """Records of the earlier iterations."""
+
+    @property
+    def iteration(self) -> int:
+        """Iterations done in earlier runs."""
+        return self.checkpoint.iteration if self.checkpoint else 0
+
+    @property
+    def steps(self) -> int:
+        """Steps done in earlier runs."""
+        return self.checkpoint.steps if self.checkpoint else 0
+
+    def state(self, env: Environment) -> tuple[Any, Checkpoint]:
+        """The state to start from with these environments, and the same as a checkpoint."""
+        key = jax.random.key(self.seed)
+        if self.checkpoint is None:
+            state = jax.jit(lambda key: self.algorithm.init(env, key))(key)
+            return state, Checkpoint(to_arrays(state), 0, 0)
+        state = self.restored(env, self.checkpoint)
+        if env.is_replayable:
+            return state, self.checkpoint
+        # New seeds: repeating the same episodes would count them twice.
+        fresh = jax.jit(lambda key: self.algorithm.init(env, key))(jax.random.fold_in(key, self.iteration))
+        state = self.algorithm.with_new_episodes(state, fresh)
+        return state, dataclasses.replace(self.checkpoint, arrays=to_arrays(state))
+
+    def restored(self, env: Environment, checkpoint: Checkpoint) -> Any:
+        """The state of a checkpoint."""
+        expected = jax.eval_shape(lambda: self.algorithm.init(env, jax.random.key(self.seed)))
+        return from_arrays(expected, checkpoint.arrays, self.source)

@@ -1,0 +1,56 @@
+"""An environment on trial in a temporary process: its spaces, the duration of a step, its package's own checker."""
+
+import dataclasses
+
+from fragmenta_core.arrays import Description
+from fragmenta_core.faults import EnvironmentFaultError, Fault, UnusableError
+from fragmenta_host.catalogue import Spec, vector_class
+from fragmenta_host.env_process import EnvProcess, GoneError
+
+TRIAL_SECONDS = 10.0
+"""Time limit for measuring the duration of a step."""
+
+
+def describe(spec: Spec, timeout: float, measures: bool) -> tuple[Description, float]:
+    """The environment's description, and the seconds that a step takes: 0 if not measured."""
+    if spec.is_vector:
+        return vector_class(spec).describe(spec.name, spec.arguments, spec.stack), 0.0
+    process = EnvProcess()
+    try:
+        description = _describe(process, spec, timeout)
+        return description, _measure(process, min(timeout, TRIAL_SECONDS)) if measures else 0.0
+    finally:
+        process.close()
+
+
+def complaints(spec: Spec, timeout: float) -> list[str]:
+    """The complaints of the package's own checker."""
+    if spec.is_vector:
+        return []
+    process = EnvProcess()
+    try:
+        return process.order({"order": "check", "spec": dataclasses.asdict(spec)}, timeout)["complaints"]
+    except GoneError as gone:
+        return [f"the package's own checker {gone}"]
+    finally:
+        process.close()
+
+
+def _describe(process: EnvProcess, spec: Spec, timeout: float) -> Description:
+    try:
+        reply = process.order({"order": "describe", "spec": dataclasses.asdict(spec)}, timeout)
+    except GoneError as gone:
+        raise EnvironmentFaultError(str(spec), Fault(0, f"construction {gone}"), 0, "") from None
+    if "unusable" in reply:
+        raise UnusableError(reply["unusable"])
+    for fault in reply.get("faults", ()):
+        raise EnvironmentFaultError(str(spec), Fault(**fault), 0, "")
+    return Description.from_json(reply["description"])
+
+
+def _measure(process: EnvProcess, timeout: float) -> float:
+    """The duration of one step; the maximum if it fails, because such environments are best kept in processes."""
+    try:
+        return process.order({"order": "measure"}, timeout).get("step_seconds", TRIAL_SECONDS)
+    except GoneError:
+        return TRIAL_SECONDS
