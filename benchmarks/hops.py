@@ -24,7 +24,7 @@ from fragmenta.worker.channels.exchange import Exchange
 from fragmenta.worker.channels.memory import ClosedError
 from fragmenta.worker.channels.receiving import ArrayReceiver
 from fragmenta.worker.channels.sending import ArraySender
-from fragmenta.worker.channels.wire import channel_size
+from fragmenta.worker.channels.wire import packed_size
 
 SIZES = {"1 KB": 1 << 10, "16 KB": 1 << 14, "256 KB": 1 << 18, "1 MB": 1 << 20, "16 MB": 1 << 24, "64 MB": 1 << 26}
 TOKEN = b"this benchmark's, on loopback only"
@@ -49,7 +49,7 @@ class OverPipes:
 
     def __init__(self, same_node: bool, count: int) -> None:
         self._exchange = Exchange("127.0.0.1", TOKEN)
-        size = channel_size(np.dtype(np.uint8), (count,))
+        size = packed_size([(np.dtype(np.uint8), (count,))])
         pipe, address = self._exchange.receiver("there", size, 2, same_node)
         command = [sys.executable, __file__, "--echo", json.dumps(address), "--size", str(size)]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE)

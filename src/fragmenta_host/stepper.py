@@ -76,10 +76,6 @@ class Stepper:
 
         return {"complaints": complaints(single_maker(Spec(**spec))())}
 
-    def _modules(self) -> dict[str, Any]:
-        """The modules this process has loaded; for the tests that it never loads JAX."""
-        return {"modules": sorted(sys.modules)}
-
     def _build(
         self, memory: int, spec: dict[str, Any], description: dict[str, Any], count: int, indices: list[int], slot: int
     ) -> dict[str, Any]:

@@ -269,8 +269,8 @@ def test_environment_processes_never_load_jax() -> None:
         environments.reset(np.arange(COUNT))
         backend = environments._backend
         assert isinstance(backend, EnvProcesses)
-        modules = backend._processes[1].order({"order": "modules"}, 20.0)["modules"]
-        assert "gymnasium" in modules
-        assert not [name for name in modules if name.partition(".")[0] in ("jax", "jaxlib", "fragmenta")]
+        libraries = Path(f"/proc/{backend._processes[1].process.pid}/maps").read_text()
+        assert "numpy" in libraries
+        assert "jaxlib" not in libraries
     finally:
         environments.close()

@@ -9,7 +9,6 @@ import numpy as np
 
 from fragmenta import Algorithm, Cluster, Environment, Plan, project, trace
 from fragmenta.engines import LocalEngine
-from fragmenta.graph.check import check_graph
 from fragmenta.training.loop import Progress
 
 
@@ -45,9 +44,7 @@ def run_plan(
 
 
 def planned(algorithm: Algorithm, env: Environment, policy: Any, cluster: Cluster, merge: bool) -> Plan:
-    graph = trace(algorithm, env)
-    check_graph(graph)
-    return project(graph, policy, cluster, merge)
+    return project(trace(algorithm, env), policy, cluster, merge)
 
 
 class StopAt:

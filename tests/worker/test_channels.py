@@ -14,7 +14,7 @@ from fragmenta.worker.channels.exchange import Exchange
 from fragmenta.worker.channels.memory import ClosedError, MemoryChannel, Receiver, Sender
 from fragmenta.worker.channels.receiving import ArrayReceiver
 from fragmenta.worker.channels.sending import ArraySender
-from fragmenta.worker.channels.wire import channel_size
+from fragmenta.worker.channels.wire import packed_size
 from pipe_peer import TOKEN
 
 KINDS = ("memory", "shared", "socket")
@@ -32,7 +32,7 @@ class Ends:
         if self.kind == "memory":
             channel = MemoryChannel(capacity)
             return channel, channel
-        size = channel_size(np.dtype(float), (items,))
+        size = packed_size([(np.dtype(float), (items,))])
         pipe, address = self.exchange.receiver("x", size, capacity, self.kind == "shared")
         return ArraySender(self.exchange.sender(address, 5)), ArrayReceiver(pipe)
 
@@ -255,7 +255,7 @@ def test_nothing_is_left_behind(remote_ends: Ends) -> None:
     for _ in range(20):
         exchange = Exchange("127.0.0.1", TOKEN)
         for items in (10, 100_000):
-            size = channel_size(np.dtype(float), (items,))
+            size = packed_size([(np.dtype(float), (items,))])
             pipe, address = exchange.receiver("x", size, 2, remote_ends.kind == "shared")
             sender = ArraySender(exchange.sender(address, 5))
             sender.send(np.zeros(items), 1)

@@ -18,7 +18,7 @@ from fragmenta.worker.channels.exchange import Exchange
 from fragmenta.worker.channels.memory import ClosedError
 from fragmenta.worker.channels.receiving import ArrayReceiver
 from fragmenta.worker.channels.sending import ArraySender
-from fragmenta.worker.channels.wire import channel_size
+from fragmenta.worker.channels.wire import packed_size
 
 ITEMS = 1000
 SOURCE = pathlib.Path(__file__).parents[2] / "src"
@@ -158,7 +158,7 @@ def test_a_stalled_consumer_blocks_the_producer_and_nothing_is_lost(start) -> No
 def test_large_arrays_are_sent_in_the_background() -> None:
     exchange = Exchange("127.0.0.1", pipe_peer.TOKEN)
     value = np.random.default_rng(0).random(8_000_000)
-    pipe, address = exchange.receiver("x", channel_size(value.dtype, value.shape), 2, same_node=False)
+    pipe, address = exchange.receiver("x", packed_size([(value.dtype, value.shape)]), 2, same_node=False)
     sender, receiver = ArraySender(exchange.sender(address, 5)), ArrayReceiver(pipe)
     sender.send(value, 5)  # 64 MB, far more than the system buffers, without a receiver
     sender.send(np.float64(1), 5)

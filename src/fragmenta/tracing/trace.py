@@ -14,6 +14,7 @@ from fragmenta.algorithms import Algorithm, Axis
 from fragmenta.envs import Environment
 from fragmenta.errors import ConfigError
 from fragmenta.graph import Block, Call, Glue, Graph, Loop, Node, Value
+from fragmenta.graph.check import check_graph
 from fragmenta.graph.layout import Split
 from fragmenta.tracing import jaxprs
 from fragmenta.tracing.names import leaf_name, leaf_names
@@ -54,7 +55,7 @@ def _trace(algorithm: Algorithm, env: Environment, opened: frozenset[str]) -> Gr
                 new_algorithm, new_env = axis.resized(size)
         return _trace(new_algorithm, new_env, opened)
 
-    return Graph(
+    graph = Graph(
         block=block,
         state_names=state_names,
         metric_names=metric_names,
@@ -68,6 +69,8 @@ def _trace(algorithm: Algorithm, env: Environment, opened: frozenset[str]) -> Gr
         splits=functools.cache(lambda name: _splits(axes[name], state)),
         hidden=frozenset(name for name, axis in axes.items() if axis.hidden),
     )
+    check_graph(graph)
+    return graph
 
 
 def _check_returned(algorithm: Algorithm, state: Any, shapes: Any) -> None:

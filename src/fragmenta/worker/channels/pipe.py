@@ -2,6 +2,7 @@
 
 import threading
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -88,34 +89,28 @@ def new_memory(length: int) -> memoryview:
     return raw[start : start + length].data
 
 
-class Pump:
+class Pump(threading.Thread):
     """A thread that moves bundles between a pipe and a mailbox until one of them is closed."""
 
     def __init__(self, pipe: Pipe, step: Callable[[], None], leave: Callable[[], None] = lambda: None) -> None:
-        self.error: Exception | None = None
-        """The exception that ended it, if any."""
-        self._pipe, self._leave = pipe, leave
-        self._thread = threading.Thread(target=self._run, args=(step,), name="fragmenta-pump", daemon=True)
-        self._thread.start()
+        super().__init__(name="fragmenta-pump", daemon=True)
+        self._pipe, self._step, self._leave = pipe, step, leave
+        self.start()
 
-    @property
-    def is_running(self) -> bool:
-        """False once the pipe or the mailbox is closed, or the peer is gone."""
-        return self._thread.is_alive()
+    def run(self) -> None:
+        """Move bundles."""
+        try:
+            while True:
+                self._step()
+        except ClosedError:
+            pass
+        except Exception:
+            traceback.print_exc()  # a message of another version, or damaged
+        self._pipe.close()  # so that the peer does not wait forever
 
     def close(self) -> None:
         """Close the pipe, withdraw from the mailbox, and wait for the thread to end."""
         self._pipe.close()
-        while self._thread.is_alive():
+        while self.is_alive():
             self._leave()  # repeated, in case the thread was just about to wait
-            self._thread.join(LOOK_SECONDS)
-
-    def _run(self, step: Callable[[], None]) -> None:
-        try:
-            while True:
-                step()
-        except ClosedError:
-            pass
-        except Exception as error:
-            self.error = error
-        self._pipe.close()  # so that the peer does not wait forever
+            self.join(LOOK_SECONDS)

@@ -44,11 +44,6 @@ def bundle_size(arrays: Sequence[tuple[np.dtype, tuple[int, ...]]]) -> int:
     return packed_size(arrays, numbers=3)
 
 
-def channel_size(dtype: np.dtype, shape: tuple[int, ...]) -> int:
-    """Bytes of the message of one value of this type and shape."""
-    return packed_size([(dtype, shape)])
-
-
 @functools.lru_cache(maxsize=1024)
 def describe(numbers: int, *arrays: tuple[np.dtype, tuple[int, ...]]) -> tuple[bytes, bytes, tuple[int, ...]]:
     """The header before the integers, the descriptions after them, and the offset of each array."""
