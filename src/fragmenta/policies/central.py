@@ -2,7 +2,7 @@
 
 from fragmenta.graph import Delivery, Fragment
 from fragmenta.policies.cluster import Cluster
-from fragmenta.policies.wanted import require
+from fragmenta.policies.required import require
 
 
 def central(stages: tuple[str, ...], cluster: Cluster) -> list[Fragment]:

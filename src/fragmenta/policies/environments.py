@@ -2,7 +2,7 @@
 
 from fragmenta.graph import Fragment
 from fragmenta.policies.cluster import Cluster
-from fragmenta.policies.wanted import require
+from fragmenta.policies.required import require
 
 
 def environments(stages: tuple[str, ...], cluster: Cluster) -> list[Fragment]:

@@ -3,7 +3,7 @@
 from fragmenta.errors import ConfigError
 from fragmenta.graph import Delivery, Fragment
 from fragmenta.policies.cluster import Cluster
-from fragmenta.policies.wanted import acting, require
+from fragmenta.policies.required import acting, require
 
 
 def single_learner_coarse(stages: tuple[str, ...], cluster: Cluster) -> list[Fragment]:

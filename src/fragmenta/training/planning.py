@@ -1,6 +1,7 @@
 """Check and plan a run before anything starts."""
 
 import dataclasses
+import functools
 from typing import Any
 
 from fragmenta.algorithms import Algorithm
@@ -46,7 +47,7 @@ class PlannedRun:
     cluster: Cluster
     plan: Plan
 
-    @property
+    @functools.cached_property
     def trained(self) -> Algorithm:
         """The algorithm itself, or for several seeds a wrapper that trains it once per seed."""
         return _trained(self.request, self.policy)
