@@ -16,13 +16,15 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 train: $(INSTALLED)
 	$(BIN)/fragmenta train ppo CartPole-v1
 
+# Most of the time of the tests is compiling, so programs are compiled without optimisation here; `make full` and
+# `make chaos` compile as runs do.
 test: $(READY)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/codespell
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
-	$(BIN)/pytest
+	XLA_FLAGS=--xla_backend_optimization_level=0 $(BIN)/pytest
 
 # All tests, of which `make test` runs a part, and those of every package with an adapter, in a separate virtual
 # environment because there are so many packages. In one process, because Craftax writes textures on first use.

@@ -49,7 +49,7 @@ def play(game: str, num_envs: int, total_steps: int, minutes: float) -> list[dic
             for report in engine.run(total_steps // ppo.steps_per_iteration):
                 values = jax.device_get(report.metrics)
                 metrics = {name: values[i] for i, name in enumerate(plan.graph.metric_names)}
-                recent.add(int(metrics["episodes"]), float(metrics["returns"]))
+                recent.add(int(metrics["finished_episodes"]), float(metrics["finished_returns"]))
                 seconds, steps = time.monotonic() - started, (report.iteration + 1) * ppo.steps_per_iteration
                 record = {"seconds": round(seconds, 2), "steps": steps, "return": recent.return_mean}
                 records.append(record | {"entropy": float(metrics["entropy"]), "busy": report.busy})

@@ -38,7 +38,7 @@ def steps_per_second(num_envs: int, compute: str, kernel_rows: int) -> tuple[flo
         engine.begin(state)
         for report in engine.run(iterations):
             metrics = jax.device_get(report.metrics)
-            episodes.add(int(metrics[position["episodes"]]), float(metrics[position["returns"]]))
+            episodes.add(int(metrics[position["finished_episodes"]]), float(metrics[position["finished_returns"]]))
             if (report.iteration + 1) % ITERATIONS == 0:
                 marks.append(time.perf_counter())
     windows = [b - a for a, b in itertools.pairwise(marks)]

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from fragmenta.tracing.iteration import iteration
 from helpers import assert_same, cpu_cluster, plain, planned, run_plan
 from loops import LOOPS, WITH_GRADIENTS
 from processes import apart, run_apart
@@ -117,7 +118,7 @@ def perturbed(state: Any, seed: int) -> Any:
 def test_loops_do_not_amplify_rounding(loop: str) -> None:
     """Otherwise even a correct split program could differ by more than 1e-5."""
     algorithm, env = LOOPS[loop]
-    iterate = jax.jit(lambda state: algorithm.iterate(env, state))
+    iterate = jax.jit(iteration(algorithm, env))
     state = perturbed(jax.jit(lambda key: algorithm.init(env, key))(jax.random.key(0)), seed=1)
     for _ in range(ITERATIONS):
         state, _ = iterate(state)

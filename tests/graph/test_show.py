@@ -61,7 +61,7 @@ def test_operators_are_derived(policy: str, operators: set[Operator]) -> None:
     plan = project(GRAPH, policy, TWO)
     assert {interface.operator for interface in plan.interfaces} == operators
     reduced = {i.name for i in plan.interfaces if i.operator == Operator.REDUCE}
-    assert reduced == {"episodes", "returns", "lengths"}
+    assert reduced == {"finished_episodes", "finished_returns", "finished_lengths"}
     alike = {i.name for i in plan.interfaces if i.operator == Operator.SEND}
     assert alike == {"reward"}, "CartPole's is the same for all environments, so one replica sends it"
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from fragmenta import Algorithm, Cluster, Environment, Plan, project, trace
 from fragmenta.engines import LocalEngine
+from fragmenta.tracing.iteration import iteration
 from fragmenta.training.loop import Progress
 
 
@@ -22,7 +23,7 @@ def initial_state(algorithm: Algorithm, env: Environment, seed: int = 0) -> Any:
 
 def plain(algorithm: Algorithm, env: Environment, iterations: int) -> tuple[Any, list[dict[str, Any]]]:
     """The unsplit program: `jax.jit(iterate)` in a loop."""
-    iterate = jax.jit(lambda state: algorithm.iterate(env, state))
+    iterate = jax.jit(iteration(algorithm, env))
     state, metrics = initial_state(algorithm, env), []
     for _ in range(iterations):
         state, outputs = iterate(state)

@@ -30,10 +30,6 @@ class Reinforce(Algorithm):
     learning_rate: float = 1e-2
     center: bool = True
 
-    @property
-    def steps_per_iteration(self) -> int:
-        return self.num_envs * self.horizon
-
     def init(self, env: Environment, key: jax.Array) -> State:
         params = {"weights": SCALE * jax.random.normal(key, (4, 2)), "bias": jnp.zeros(2)}
         keys = keys_by_index(key, self.num_envs)

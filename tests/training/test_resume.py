@@ -48,7 +48,7 @@ class Listener(StopAt):
     def __init__(self) -> None:
         super().__init__(-1)
 
-    def planned(self, plan: Any, algorithm: Any, environments: str) -> None:
+    def planned(self, plan: Any, algorithm: Any, steps: int, environments: str) -> None:
         self.environments = environments
 
 

@@ -8,7 +8,15 @@ import jax.numpy as jnp
 
 from fragmenta.algorithms.actor_critic import ActorCritic, Learner, State
 from fragmenta.envs import Environment, Transition
-from fragmenta.rl import ValueFit, explained_variance, generalized_advantage, next_values, split_each, value_fit
+from fragmenta.rl import (
+    ValueFit,
+    explained_variance,
+    generalized_advantage,
+    next_values,
+    normalize_advantage,
+    split_each,
+    value_fit,
+)
 from fragmenta.stage import stage
 
 
@@ -18,8 +26,8 @@ class A2C(ActorCritic):
 
     allows_lag: ClassVar[bool] = True  # A3C tolerates gradients that are a few versions old
 
-    num_envs: int = 16
-    horizon: int = 16
+    num_envs: int = 8
+    horizon: int = 8
     gae_lambda: float = 0.95
 
     def iterate(self, env: Environment, state: State) -> tuple[State, dict[str, jax.Array]]:
@@ -27,8 +35,7 @@ class A2C(ActorCritic):
         world, trajectory, _ = self.collect(env, self.params(state), state.world, act_keys)
         normalizer, trajectory = self.normalized(state.normalizer, trajectory)
         learner, losses = self.learn(env, state.learner, trajectory)
-        finished = jax.tree.map(jnp.sum, world.finished)
-        return State(world, learner, keys, normalizer), {**finished._asdict(), **losses}
+        return State(world, learner, keys, normalizer), losses
 
     @stage
     def learn(self, env: Environment, learner: Learner, trajectory: Transition) -> tuple[Learner, dict[str, jax.Array]]:
@@ -52,7 +59,7 @@ class A2C(ActorCritic):
         def loss(params: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
             features = self.encode(env, params, trajectory.observation)
             policy = self.policy(env, params, features)
-            policy_loss = -jnp.mean(policy.log_prob(trajectory.action) * advantage)
+            policy_loss = -jnp.mean(policy.log_prob(trajectory.action) * normalize_advantage(advantage))
             value_loss = 0.5 * jnp.mean((self.value(params, features) - target) ** 2)
             entropy = jnp.mean(policy.entropy())
             losses = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}

@@ -62,6 +62,8 @@ class ActorCritic(Algorithm):
     horizon: int = 128
     """Steps per environment and iteration."""
     learning_rate: float = 1e-3
+    anneal: bool = True
+    """Decay the learning rate linearly to zero over the run."""
     gamma: float = 0.99
     entropy_cost: float = 0.01
     value_cost: float = 0.5
@@ -140,7 +142,7 @@ class ActorCritic(Algorithm):
             world, transition = env.step(world, action)
             return world, (transition, log_prob)
 
-        world, (trajectory, log_prob) = jax.lax.scan(tick, world.clear_finished(), jnp.arange(self.horizon))
+        world, (trajectory, log_prob) = jax.lax.scan(tick, world, jnp.arange(self.horizon))
         return world, trajectory, log_prob
 
     def acting(self, params: Any) -> Any:
@@ -194,9 +196,16 @@ class ActorCritic(Algorithm):
         updates, optimizer = self.optimizer().update(gradients, learner.optimizer, learner.params)
         return Learner(optax.apply_updates(learner.params, updates), optimizer)
 
+    @property
+    def updates_per_iteration(self) -> int:
+        """Optimizer steps of one iteration."""
+        return 1
+
     def optimizer(self) -> optax.GradientTransformation:
-        """Adam at a constant rate, after gradient clipping."""
-        return clipped_adam(self.learning_rate, self.max_grad_norm)
+        """Adam after gradient clipping, at a rate that decays over the run if `anneal`."""
+        updates = -(-self.total_steps // self.steps_per_iteration) * self.updates_per_iteration
+        rate = linear_decay(self.learning_rate, updates) if self.anneal else self.learning_rate
+        return clipped_adam(rate, self.max_grad_norm)
 
     def preprocess(self, params: Any, observation: Any) -> Any:
         """Standardise an observation, if observations are normalised."""

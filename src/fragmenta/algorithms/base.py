@@ -32,9 +32,10 @@ class Algorithm:
         jax.tree_util.register_static(cls)
 
     @property
-    def steps_per_iteration(self) -> int:
-        """Environment steps that one `iterate` takes, over all environments."""
-        return self.num_envs
+    def steps_per_iteration(self) -> int | None:
+        """Environment steps of one `iterate`, over all environments. They are counted in the traced program; override
+        this only if a `while_loop` decides how often environments step, with the number that is meant."""
+        return None
 
     def axes(self, env: Environment) -> tuple[Axis, ...]:
         """The axes along which fragments may be replicated; a subclass may add its own, such as a population."""

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from fragmenta.algorithms.actor_critic import ActorCritic, Learner, State
 from fragmenta.envs import Environment, Transition
-from fragmenta.rl import ValueFit, explained_variance, next_values, split_each, v_trace, value_fit
+from fragmenta.rl import ValueFit, explained_variance, next_values, normalize_advantage, split_each, v_trace, value_fit
 from fragmenta.stage import stage
 
 
@@ -18,9 +18,8 @@ class IMPALA(ActorCritic):
 
     allows_lag: ClassVar[bool] = True
 
-    num_envs: int = 16
-    horizon: int = 16
-    learning_rate: float = 5e-4
+    num_envs: int = 8
+    horizon: int = 8
     trace_decay: float = 0.95
     """Lambda of V-trace: how far corrections propagate back in time."""
     clip_rho: float = 1.0
@@ -31,8 +30,7 @@ class IMPALA(ActorCritic):
         world, trajectory, log_prob = self.collect(env, self.params(state), state.world, act_keys)
         normalizer, trajectory = self.normalized(state.normalizer, trajectory)
         learner, losses = self.learn(env, state.learner, trajectory, log_prob)
-        finished = jax.tree.map(jnp.sum, world.finished)
-        return State(world, learner, keys, normalizer), {**finished._asdict(), **losses}
+        return State(world, learner, keys, normalizer), losses
 
     @stage
     def learn(
@@ -62,7 +60,7 @@ class IMPALA(ActorCritic):
         def loss(params: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
             features = self.encode(env, params, trajectory.observation)
             policy = self.policy(env, params, features)
-            policy_loss = -jnp.mean(policy.log_prob(trajectory.action) * advantage)
+            policy_loss = -jnp.mean(policy.log_prob(trajectory.action) * normalize_advantage(advantage))
             value_loss = 0.5 * jnp.mean((self.value(params, features) - target) ** 2)
             entropy = jnp.mean(policy.entropy())
             losses = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}

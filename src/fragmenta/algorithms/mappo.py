@@ -127,10 +127,9 @@ class MAPPO(Algorithm):
             world, transition = env.step(world, action)
             return world, (transition, log_prob)
 
-        world, (trajectory, log_prob) = jax.lax.scan(tick, state.world.clear_finished(), jnp.arange(self.horizon))
+        world, (trajectory, log_prob) = jax.lax.scan(tick, state.world, jnp.arange(self.horizon))
         learner, losses = self.learn(env, state.learner, trajectory, log_prob, learn_keys)
-        finished = jax.tree.map(jnp.sum, world.finished)
-        return State(world, learner, keys, state.agent), {**finished._asdict(), **losses}
+        return State(world, learner, keys, state.agent), losses
 
     @stage
     def act(

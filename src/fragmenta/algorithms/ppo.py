@@ -5,9 +5,8 @@ from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 
-from fragmenta.algorithms.actor_critic import ActorCritic, Learner, State, clipped_adam, linear_decay
+from fragmenta.algorithms.actor_critic import ActorCritic, Learner, State
 from fragmenta.envs import Environment, Transition
 from fragmenta.errors import ConfigError
 from fragmenta.rl import (
@@ -16,6 +15,7 @@ from fragmenta.rl import (
     fold_each,
     generalized_advantage,
     next_values,
+    normalize_advantage,
     split_each,
     steps_of_minibatches,
     take_steps,
@@ -44,8 +44,6 @@ class PPO(ActorCritic):
     """Passes over each iteration's steps."""
     minibatches: int = 8
     """Minibatches per pass; each holds a slice of every environment's steps."""
-    anneal: bool = True
-    """Decay the learning rate linearly to zero over the run."""
     gae_lambda: float = 0.95
     clip: float = 0.2
     clip_value: bool = False
@@ -62,8 +60,7 @@ class PPO(ActorCritic):
         world, trajectory, log_prob = self.collect(env, self.params(state), state.world, act_keys)
         normalizer, trajectory = self.normalized(state.normalizer, trajectory)
         learner, losses = self.learn(env, state.learner, trajectory, log_prob, learn_keys)
-        finished = jax.tree.map(jnp.sum, world.finished)
-        return State(world, learner, keys, normalizer), {**finished._asdict(), **losses}
+        return State(world, learner, keys, normalizer), losses
 
     @stage
     def learn(
@@ -105,8 +102,7 @@ class PPO(ActorCritic):
     @stage
     def gradient(self, env: Environment, params: Any, batch: Sample) -> tuple[Any, tuple[Any, ValueFit]]:
         """The gradient of the loss on one minibatch, the losses, and the value fit before the update."""
-        mean, square = jnp.mean(batch.advantage), jnp.mean(batch.advantage**2)
-        advantage = (batch.advantage - mean) / (jnp.sqrt(jnp.maximum(square - mean**2, 0.0)) + 1e-8)
+        advantage = normalize_advantage(batch.advantage)
 
         def loss(params: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
             features = self.minibatch_features(env, params, batch)
@@ -129,7 +125,6 @@ class PPO(ActorCritic):
         gradients, losses = jax.grad(loss, has_aux=True)(params)
         return gradients, (losses, value_fit(batch.advantage + batch.value, batch.advantage))
 
-    def optimizer(self) -> optax.GradientTransformation:
-        updates = -(-self.total_steps // self.steps_per_iteration) * self.epochs * self.minibatches
-        rate = linear_decay(self.learning_rate, updates) if self.anneal else self.learning_rate
-        return clipped_adam(rate, self.max_grad_norm)
+    @property
+    def updates_per_iteration(self) -> int:
+        return self.epochs * self.minibatches

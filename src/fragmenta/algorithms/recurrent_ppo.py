@@ -65,12 +65,11 @@ class RecurrentPPO(PPO):
             next_memory = _clear_ended(transition.terminated | transition.truncated, next_memory)
             return (world, next_memory), (transition, ActInfo(log_prob, memory))
 
-        start = state.world.clear_finished(), state.memory
+        start = state.world, state.memory
         (world, memory), (trajectory, acted) = jax.lax.scan(tick, start, jnp.arange(self.horizon))
         normalizer, trajectory = self.normalized(state.normalizer, trajectory)
         learner, losses = self.learn(env, state.learner, trajectory, acted, learn_keys)
-        finished = jax.tree.map(jnp.sum, world.finished)
-        return State(world, learner, keys, normalizer, memory), {**finished._asdict(), **losses}
+        return State(world, learner, keys, normalizer, memory), losses
 
     @stage
     def act(self, env: Environment, params: Any, observation: RecurrentInput, keys: jax.Array) -> tuple[Any, Any]:

@@ -17,6 +17,7 @@ from fragmenta.errors import ConfigError
 from fragmenta.graph import Graph, Plan
 from fragmenta.policies import POLICIES, Cluster, Policy, resolve
 from fragmenta.runs.state import to_arrays
+from fragmenta.tracing.iteration import iteration
 from fragmenta.tracing.trace import trace
 from fragmenta.training.planning import check_run
 
@@ -202,7 +203,7 @@ class _Plain:
 
 def _plain(algorithm: Algorithm, env: Environment, graph: Graph, iterations: int, seed: int) -> _Plain:
     init = jax.jit(lambda key: algorithm.init(env, key))
-    lowered = jax.jit(lambda state: algorithm.iterate(env, state)).lower(jax.eval_shape(init, jax.random.key(seed)))
+    lowered = jax.jit(iteration(algorithm, env)).lower(jax.eval_shape(init, jax.random.key(seed)))
     iterate = lowered.compile()
 
     def run() -> Iterator[Snapshot]:

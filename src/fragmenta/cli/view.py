@@ -34,7 +34,7 @@ PRICES = 4
 """Maximum number of costs of replicas to list before a run."""
 
 
-def plan_table(plan: Plan, algorithm: Algorithm) -> Table:
+def plan_table(plan: Plan, algorithm: Algorithm, steps: int) -> Table:
     """A table of what runs where, and each replica's share."""
     table = Table(title=f"policy {plan.policy}", title_justify="left", title_style="bold")
     for column in ("fragment", "stages", "device", "replicas", "per replica", "crosses per iteration"):
@@ -48,7 +48,7 @@ def plan_table(plan: Plan, algorithm: Algorithm) -> Table:
             ", ".join(fragment.stages),
             ", ".join(dict.fromkeys(fragment.devices)),
             f"{fragment.replicas}{together}",
-            _share(program, algorithm),
+            _share(program, algorithm, steps),
             f"{sent / 1e6:,.2f} MB out" if sent else "nothing",
         )
     return table
@@ -67,11 +67,11 @@ def price_lines(plan: Plan) -> list[str]:
     return lines + ([f"and {more} more: 'fragmenta graph' lists them"] if more > 0 else [])
 
 
-def _share(program: Program, algorithm: Algorithm) -> str:
+def _share(program: Program, algorithm: Algorithm, steps: int) -> str:
     axis, graph = program.fragment.axis, program.graph
     if axis not in (None, "envs") and program.parts > 1:
-        return f"{graph.sizes[axis] // program.parts:,} {graph.nouns[axis]}, {algorithm.steps_per_iteration:,} steps"
-    envs, steps = algorithm.num_envs // program.parts, algorithm.steps_per_iteration // program.parts
+        return f"{graph.sizes[axis] // program.parts:,} {graph.nouns[axis]}, {steps:,} steps"
+    envs, steps = algorithm.num_envs // program.parts, steps // program.parts
     at_a_time = " at a time" if program.parts > program.fragment.replicas else ""
     return f"{envs:,} envs, {steps:,} steps{at_a_time}"
 
@@ -83,9 +83,9 @@ class PlainView:
         self._console = Console(width=120)
         self._last = 0.0
 
-    def planned(self, plan: Plan, algorithm: Algorithm, environments: str) -> None:
+    def planned(self, plan: Plan, algorithm: Algorithm, steps: int, environments: str) -> None:
         """Print the plan."""
-        self._console.print(plan_table(plan, algorithm))
+        self._console.print(plan_table(plan, algorithm, steps))
         print("\n".join([*price_lines(plan), f"environments: {environments}"]))
         print("compiling ...", flush=True)
 
@@ -126,9 +126,9 @@ class TerminalView:
         self._picture = Picture()
         self._live: Live | None = None
 
-    def planned(self, plan: Plan, algorithm: Algorithm, environments: str) -> None:
+    def planned(self, plan: Plan, algorithm: Algorithm, steps: int, environments: str) -> None:
         """Print the plan, then show that the run is compiling."""
-        self._console.print(plan_table(plan, algorithm))
+        self._console.print(plan_table(plan, algorithm, steps))
         self._console.print(
             "\n".join([*price_lines(plan), f"environments: {environments}"]), highlight=False, markup=False
         )

@@ -14,6 +14,7 @@ import numpy as np
 from fragmenta.algorithms import Algorithm
 from fragmenta.envs import Environment
 from fragmenta.graph import Plan
+from fragmenta.tracing.iteration import iteration
 from fragmenta.tracing.jaxprs import is_literal, key_dtype, open_jaxpr
 from fragmenta.tracing.trace import abstract_state
 
@@ -27,7 +28,7 @@ def fingerprint(plan: Plan, algorithm: Algorithm, env: Environment) -> str:
     Covers the traced program with its constants, and the code of the host functions it calls.
     """
     state = abstract_state(algorithm, env)
-    traced = jax.make_jaxpr(lambda state: algorithm.iterate(env, state))(state)
+    traced = jax.make_jaxpr(iteration(algorithm, env))(state)
     text = "\n".join([jax.__version__, str(plan), *_Listing().program(traced)])
     return hashlib.sha256(text.encode()).hexdigest()
 

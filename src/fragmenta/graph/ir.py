@@ -158,6 +158,8 @@ class Graph:
     """One training iteration, traced. `print(graph)` lists it."""
 
     block: Block
+    steps: int | None
+    """Steps of environments in an iteration, over all of them; None if that is known only at run time."""
     state_names: tuple[str, ...]
     metric_names: tuple[str, ...]
     stages: tuple[str, ...]

@@ -125,3 +125,9 @@ def next_values(
 def _at(step: jax.Array, x: jax.Array) -> jax.Array:
     """For every environment, the row of its own step."""
     return jnp.take_along_axis(x, step.reshape(step.shape + (1,) * (x.ndim - 2)), axis=0)
+
+
+def normalize_advantage(advantage: jax.Array) -> jax.Array:
+    """Advantages with mean 0 and standard deviation 1 over all of them."""
+    mean, square = jnp.mean(advantage), jnp.mean(advantage**2)
+    return (advantage - mean) / (jnp.sqrt(jnp.maximum(square - mean**2, 0.0)) + 1e-8)

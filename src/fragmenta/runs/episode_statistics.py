@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from fragmenta.tracing.iteration import TOTALS
+
 WINDOW = 100
 """The mean return covers at least this many of the latest episodes, once there are as many."""
 
@@ -43,8 +45,9 @@ class Tally:
 
     def add(self, metrics: dict[str, Any]) -> dict[str, Any]:
         """A record of one iteration's metrics."""
-        if "episodes" in metrics and "returns" in metrics:
-            self._recent.add(int(metrics["episodes"]), float(metrics["returns"]))
+        episodes, returns, _ = TOTALS
+        if episodes in metrics:
+            self._recent.add(int(metrics[episodes]), float(metrics[returns]))
         return as_record(metrics)
 
     def recall(self, record: dict[str, Any]) -> None:
@@ -62,7 +65,7 @@ def best_return(records: Sequence[dict[str, Any]]) -> float:
     """The highest mean return over the latest episodes of a run, once there are enough of them."""
     recent, episodes, best = RecentEpisodes(), 0, -float("inf")
     for record in records:
-        if record["episodes"]:
+        if record.get("episodes"):
             recent.add(record["episodes"], record["return_mean"] * record["episodes"])
             episodes += record["episodes"]
         if episodes >= WINDOW and recent.return_mean is not None:
@@ -71,13 +74,12 @@ def best_return(records: Sequence[dict[str, Any]]) -> float:
 
 
 def as_record(metrics: dict[str, Any]) -> dict[str, Any]:
-    """Metrics as plain numbers, with the sums over episodes turned into means."""
+    """Metrics as plain numbers, with the totals over finished episodes turned into their number and means."""
     record = {
         name: value.item() if np.ndim(value) == 0 else np.asarray(value).tolist() for name, value in metrics.items()
     }
-    episodes = record.get("episodes", 0)
-    for total, mean in (("returns", "return_mean"), ("lengths", "length_mean")):
-        if total in record:
-            summed = record.pop(total)
-            record[mean] = summed / episodes if episodes else None
+    if TOTALS[0] in record:
+        episodes, returns, lengths = (record.pop(name) for name in TOTALS)
+        means = {"return_mean": returns, "length_mean": lengths}
+        record |= {"episodes": episodes, **{name: x / episodes if episodes else None for name, x in means.items()}}
     return record

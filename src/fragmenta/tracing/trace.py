@@ -17,6 +17,7 @@ from fragmenta.graph import Block, Call, Glue, Graph, Loop, Node, Value
 from fragmenta.graph.check import check_graph
 from fragmenta.graph.layout import Split
 from fragmenta.tracing import jaxprs
+from fragmenta.tracing.iteration import environment_steps, iteration
 from fragmenta.tracing.names import leaf_name, leaf_names
 
 
@@ -33,7 +34,7 @@ def abstract_state(algorithm: Algorithm, env: Environment) -> Any:
 def _trace(algorithm: Algorithm, env: Environment, opened: frozenset[str]) -> Graph:
     """Trace, inlining the stages in `opened`."""
     state = abstract_state(algorithm, env)
-    closed, shapes = jax.make_jaxpr(lambda state: algorithm.iterate(env, state), return_shape=True)(state)
+    closed, shapes = jax.make_jaxpr(iteration(algorithm, env), return_shape=True)(state)
     _check_returned(algorithm, state, shapes)
     tracer = _Tracer(opened)
     block = tracer.block(closed)
@@ -57,6 +58,7 @@ def _trace(algorithm: Algorithm, env: Environment, opened: frozenset[str]) -> Gr
 
     graph = Graph(
         block=block,
+        steps=environment_steps(closed),
         state_names=state_names,
         metric_names=metric_names,
         stages=tuple(dict.fromkeys([*top_stages, *nested_stages])),
@@ -76,8 +78,6 @@ def _trace(algorithm: Algorithm, env: Environment, opened: frozenset[str]) -> Gr
 def _check_returned(algorithm: Algorithm, state: Any, shapes: Any) -> None:
     """`iterate` must return a state of the same structure, shapes and dtypes."""
     name = type(algorithm).__name__
-    if not isinstance(shapes, (tuple, list)) or len(shapes) != 2:
-        raise ConfigError(f"{name}.iterate must return a pair: the next state and a dictionary of metrics")
     before, after = (dict(jax.tree_util.tree_leaves_with_path(tree)) for tree in (state, shapes[0]))
     for path in [*before, *(path for path in after if path not in before)]:
         old, new = (_text(leaves.get(path)) for leaves in (before, after))

@@ -11,6 +11,7 @@ from fragmenta.algorithms import Algorithm
 from fragmenta.envs import Environment
 from fragmenta.graph import Call, Graph, Loop
 from fragmenta.graph.ir import Block
+from fragmenta.tracing.iteration import iteration
 
 
 def is_finite(tree: Any) -> bool:
@@ -20,7 +21,7 @@ def is_finite(tree: Any) -> bool:
 
 def first_bad_stage(algorithm: Algorithm, env: Environment, graph: Graph, state: Any, iterations: int) -> str | None:
     """The stage that turns finite inputs into NaN or Inf within `iterations` from this state; None if none does."""
-    iterate = jax.jit(lambda state: algorithm.iterate(env, state))
+    iterate = jax.jit(iteration(algorithm, env))
     for _ in range(iterations):
         following, metrics = iterate(state)
         if not is_finite((following, metrics)):

@@ -21,6 +21,7 @@ from fragmenta.runs.run_directory import RunDirectory, StoredRecords, sha256
 from fragmenta.runs.saving import Saver
 from fragmenta.runs.state import to_arrays
 from fragmenta.runs.timeline_files import write_timeline
+from fragmenta.tracing.iteration import TOTALS
 from fragmenta.training.blame import first_bad_stage, is_finite
 from fragmenta.training.measures import Measures
 from fragmenta.training.seeds import Seeds, SeedTally, seed_summaries
@@ -58,8 +59,8 @@ class Progress:
 class Watcher(Protocol):
     """Receives the progress of a run; the terminal view is one."""
 
-    def planned(self, plan: Plan, algorithm: Algorithm, environments: str) -> None:
-        """Called before compilation; `environments` describes the environments and where they run."""
+    def planned(self, plan: Plan, algorithm: Algorithm, steps: int, environments: str) -> None:
+        """Called before compilation: the plan, the steps of an iteration, the environments and where they run."""
         ...
 
     def placed(self, workers: Sequence[Placed]) -> None:
@@ -80,6 +81,7 @@ class Job:
     """A run that is ready to start."""
 
     setup: Setup
+    steps_per_iteration: int
     identity: dict[str, Any]
     started: float
     timeline: bool
@@ -159,14 +161,9 @@ def _stretch(job: Job, log: "_Log") -> int:
     return max(1, min(remaining, affordable, until_due))
 
 
-def _steps_per_iteration(job: Job) -> int:
-    """Steps per iteration. Where a learner takes one replica's part at a time, an iteration is one part."""
-    return job.algorithm.steps_per_iteration // job.plan.arrivals
-
-
 def _iterations(job: Job, done: int) -> int:
     """Iterations left after `done` steps."""
-    return -(-(job.algorithm.total_steps - done) // _steps_per_iteration(job))
+    return -(-(job.algorithm.total_steps - done) // job.steps_per_iteration)
 
 
 class _Log:
@@ -176,7 +173,6 @@ class _Log:
         self, job: Job, iteration: int, steps: int, earlier: Sequence[dict[str, Any]], compile_seconds: float
     ) -> None:
         self._job, self.compile_seconds = job, compile_seconds
-        self._steps_per_iteration = _steps_per_iteration(job)
         self.began = self.iteration = iteration
         self._steps_before = self.steps = steps
         self.iterations = iteration + _iterations(job, steps)
@@ -200,8 +196,8 @@ class _Log:
         """Count an iteration, store its record, and report the progress."""
         values = jax.device_get(report.metrics)
         metrics = {name: values[i] for i, name in enumerate(self._job.plan.graph.metric_names)}
-        self.losses = {name: value for name, value in metrics.items() if name not in ("returns", "lengths")}
-        self.steps += self._steps_per_iteration
+        self.losses = {name: value for name, value in metrics.items() if name not in TOTALS}
+        self.steps += self._job.steps_per_iteration
         self.seconds = time.monotonic() - self._running
         seconds = round(self._seconds_before + self.seconds, 6)
         record = {"iteration": self.iteration, "steps": self.steps, "seconds": seconds, **self.tally.add(metrics)}

@@ -46,6 +46,8 @@ class PlannedRun:
     policy: str | Policy
     cluster: Cluster
     plan: Plan
+    steps_per_iteration: int
+    """Environment steps per seed; where a learner takes one replica's part at a time, those of one part."""
 
     @functools.cached_property
     def trained(self) -> Algorithm:
@@ -108,7 +110,22 @@ def plan_run(request: Request) -> PlannedRun:
             f"{type(algorithm).__name__} does not declare that it tolerates acting with stale parameters: "
             f"choose a synchronous policy without lag, or set allows_lag = True in it if it does"
         )
-    return PlannedRun(request, policy, cluster, plan)
+    return PlannedRun(request, policy, cluster, plan, _steps_per_iteration(request, plan))
+
+
+def _steps_per_iteration(request: Request, plan: Plan) -> int:
+    """As counted in the traced program of one seed, or as declared where only a run can tell."""
+    algorithm = request.algorithm
+    steps = plan.graph.steps if request.seeds == 1 else trace(algorithm, request.env).steps
+    if steps is not None:
+        return steps or algorithm.num_envs
+    if algorithm.steps_per_iteration is None:
+        name = type(algorithm).__name__
+        raise ConfigError(
+            f"{name}.iterate steps its environments in a while loop, so that their steps cannot be counted in advance: "
+            f"define the property steps_per_iteration of {name} with the number that is meant"
+        )
+    return algorithm.steps_per_iteration // plan.arrivals
 
 
 def _trained(request: Request, policy: str | Policy) -> Algorithm:

@@ -17,6 +17,7 @@ from fragmenta.policies.fused import fused
 from fragmenta.runs.episode_statistics import Tally
 from fragmenta.runs.metrics import JsonLines
 from fragmenta.runs.run_directory import RunDirectory, sha256
+from fragmenta.tracing.iteration import iteration
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,8 +28,8 @@ class Seeds(Algorithm):
     seeds: tuple[int, ...] = dataclasses.field(kw_only=True)
 
     @property
-    def steps_per_iteration(self) -> int:
-        """Environment steps per seed."""
+    def steps_per_iteration(self) -> int | None:
+        """Environment steps per seed, where the program does not tell."""
         return self.inner.steps_per_iteration
 
     def init(self, env: Environment, key: jax.Array) -> Any:
@@ -39,7 +40,7 @@ class Seeds(Algorithm):
 
     def iterate(self, env: Environment, state: Any) -> tuple[Any, dict[str, jax.Array]]:
         """One iteration of every seed."""
-        return jax.vmap(lambda state: self.inner.iterate(env, state))(state)
+        return jax.vmap(iteration(self.inner, env))(state)
 
     def params(self, state: Any) -> Any:
         """The parameters of all seeds."""

@@ -114,7 +114,9 @@ def _start(
 ) -> Result:
     started, request = time.monotonic(), run.request
     if watcher:
-        watcher.planned(run.plan, request.algorithm, _place(run) + _resumed(request.env, run.plan, checkpoint))
+        steps = run.steps_per_iteration * run.plan.arrivals
+        environments = _place(run) + _resumed(request.env, run.plan, checkpoint)
+        watcher.planned(run.plan, request.algorithm, steps, environments)
     setup = Setup(
         run.plan,
         run.trained,
@@ -128,7 +130,16 @@ def _start(
         logs=_logs(directory, request.engine),
     )
     with _services(run, directory) as services:
-        job = Job(setup, run.identity(), started, request.options.timeline, directory, *services, watcher)
+        job = Job(
+            setup,
+            run.steps_per_iteration,
+            run.identity(),
+            started,
+            request.options.timeline,
+            directory,
+            *services,
+            watcher,
+        )
         result = run_job(job, _start_of(run, directory, checkpoint))
     if directory:
         _write_results(run, directory, result)

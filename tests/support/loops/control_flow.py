@@ -56,10 +56,6 @@ class ControlFlowBase(Algorithm):
 class NestedLoops(ControlFlowBase):
     """Nested stages, a stage called twice, Python loops over stages, nested scans, a scan of length 0."""
 
-    @property
-    def steps_per_iteration(self) -> int:
-        return self.num_envs * 7
-
     @stage
     def head(self, index: Any, heads: jax.Array, observation: jax.Array, reward: jax.Array) -> jax.Array:
         """One of several small learners; `index` is a Python int."""
@@ -101,10 +97,6 @@ class NestedLoops(ControlFlowBase):
 @dataclasses.dataclass(frozen=True)
 class BranchingLoop(ControlFlowBase):
     """A stage in a cond, one in a switch, one in a while_loop and one in a fori_loop."""
-
-    @property
-    def steps_per_iteration(self) -> int:
-        return self.num_envs * 4
 
     @stage
     def learn(self, weights: jax.Array, observation: jax.Array, reward: jax.Array) -> jax.Array:

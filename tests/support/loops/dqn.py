@@ -54,10 +54,6 @@ class DQN(Algorithm):
     gamma: float = 0.95
     period: int = 4
 
-    @property
-    def steps_per_iteration(self) -> int:
-        return self.num_envs * self.ticks
-
     def optimizer(self) -> optax.GradientTransformation:
         return optax.adam(1e-3, eps=1e-5)
 

@@ -46,10 +46,6 @@ class Dreamer(Algorithm):
     imagined: int = 4
     memory: int = 8
 
-    @property
-    def steps_per_iteration(self) -> int:
-        return self.num_envs * self.horizon
-
     def optimizer(self) -> optax.GradientTransformation:
         return optax.chain(optax.clip_by_global_norm(10.0), optax.adam(1e-3, eps=1e-5))
 

@@ -24,10 +24,6 @@ class OddState(Algorithm):
     total: int = 32
     ticks: int = 4
 
-    @property
-    def steps_per_iteration(self) -> int:
-        return self.num_envs * self.ticks
-
     def params(self, state: dict[str, Any]) -> Any:
         return state["numbers"]
 

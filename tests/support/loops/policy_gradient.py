@@ -28,10 +28,6 @@ class EvaluatingLoop(Algorithm):
     eval_envs: int = 6
     eval_steps: int = 5
 
-    @property
-    def steps_per_iteration(self) -> int:
-        return self.num_envs * self.horizon
-
     def optimizer(self) -> optax.GradientTransformation:
         return optax.adamw(1e-3, eps=1e-5)
 
@@ -120,10 +116,6 @@ class NormalizedLoop(Algorithm):
 
     num_envs: int = 8
     horizon: int = 6
-
-    @property
-    def steps_per_iteration(self) -> int:
-        return self.num_envs * self.horizon
 
     def optimizer(self) -> optax.GradientTransformation:
         return optax.rmsprop(3e-4, eps=1e-3)

@@ -39,10 +39,6 @@ class Population(Algorithm):
     horizon: int = 6
     size: int = 4
 
-    @property
-    def steps_per_iteration(self) -> int:
-        return self.num_envs * self.horizon
-
     def params(self, state: State) -> Any:
         return state.members.params
 
@@ -125,10 +121,6 @@ class SelfPlay(Algorithm):
 
     num_envs: int = 8
     horizon: int = 5
-
-    @property
-    def steps_per_iteration(self) -> int:
-        return self.num_envs * self.horizon
 
     def params(self, state: Sides) -> Any:
         return state.left

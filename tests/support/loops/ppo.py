@@ -52,10 +52,6 @@ class PPOBase(Algorithm):
     gae_lambda: float = 0.95
     clip: float = 0.2
 
-    @property
-    def steps_per_iteration(self) -> int:
-        return self.num_envs * self.horizon
-
     def network(self, env: Environment) -> ActorCriticNetwork:
         return ActorCriticNetwork(env.action_space.n)
 

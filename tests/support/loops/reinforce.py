@@ -51,10 +51,6 @@ class Reinforce(Algorithm):
     num_envs: int = 8
     limit: int = 10
 
-    @property
-    def steps_per_iteration(self) -> int:
-        return self.num_envs * self.limit
-
     def optimizer(self) -> optax.GradientTransformation:
         return optax.sgd(0.02, momentum=0.9)
 

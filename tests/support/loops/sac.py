@@ -42,10 +42,6 @@ class SAC(Algorithm):
     gamma: float = 0.95
     tau: float = 0.05
 
-    @property
-    def steps_per_iteration(self) -> int:
-        return self.num_envs * self.ticks
-
     def optimizer(self) -> optax.GradientTransformation:
         return optax.adam(3e-4, eps=1e-5)
 

@@ -26,10 +26,6 @@ class EvolutionStrategies(Algorithm):
     sigma: float = 0.1
     rate: float = 0.02
 
-    @property
-    def steps_per_iteration(self) -> int:
-        return self.num_envs * self.horizon
-
     def params(self, state: Generation) -> Any:
         return state.mean
 
@@ -81,10 +77,6 @@ class RandomSearch(Algorithm):
 
     num_envs: int = 8
     horizon: int = 6
-
-    @property
-    def steps_per_iteration(self) -> int:
-        return self.num_envs * self.horizon
 
     def params(self, state: dict[str, Any]) -> Any:
         return state["best"]

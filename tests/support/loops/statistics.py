@@ -53,10 +53,6 @@ class StatisticsA2C(Algorithm):
     frames: int = 3
     gamma: float = 0.95
 
-    @property
-    def steps_per_iteration(self) -> int:
-        return self.num_envs * self.horizon
-
     def optimizer(self) -> optax.GradientTransformation:
         return optax.chain(optax.clip_by_global_norm(0.5), optax.rmsprop(3e-4, decay=0.99, eps=1e-3))
 

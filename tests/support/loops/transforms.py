@@ -46,10 +46,6 @@ class Transforms(Algorithm):
     num_envs: int = 8
     horizon: int = 6
 
-    @property
-    def steps_per_iteration(self) -> int:
-        return self.num_envs * self.horizon
-
     def optimizer(self) -> optax.GradientTransformation:
         return optax.multi_transform({"slow": optax.sgd(1e-3), "fast": optax.adam(1e-3, eps=1e-5)}, ("slow", "fast"))
 
