@@ -1,5 +1,6 @@
 """`fragmenta train`: train, showing the plan first and then the progress."""
 
+import contextlib
 import dataclasses
 import json as json_format
 import re
@@ -129,7 +130,9 @@ def show(
 ) -> int:
     """Train, and print the result: to the view, or as JSON if there is none."""
     try:
-        result = start()
+        # What an environment prints must not mix with the summary that a script reads.
+        with contextlib.nullcontext() if view else contextlib.redirect_stdout(sys.stderr):
+            result = start()
     finally:
         if view:
             view.close()
