@@ -263,7 +263,7 @@ def check(options: PoolOptions) -> None:
         value = getattr(options, name)
         if value is not None and value < least:
             raise UnusableError(f"env_{name} is {value}: it must be at least {least}")
-    if options.timeout <= 0:
+    if not options.timeout > 0:  # NaN is not
         raise UnusableError(f"env_timeout is {options.timeout}: it must be more than 0 seconds")
 
 

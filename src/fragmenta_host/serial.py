@@ -18,9 +18,9 @@ from fragmenta_host.values import check_flags, check_rewards, observation_checks
 Maker = Callable[[], Single]
 STEP = "observation", "reward", "terminated", "truncated", "info"
 """The values that a step of an environment returns."""
-THOROUGH = 8
-"""Every how many steps observations are compared with their bounds, and the types of all else are checked: it takes 3%
-of a step of fast environments."""
+THOROUGH = 32
+"""Every how many steps observations are compared with their bounds, and the types of all else are checked: it takes
+several percent of a step of fast environments."""
 RESET = "observation", "info"
 """The values that a reset of an environment returns."""
 
@@ -150,21 +150,18 @@ class SerialEnvs:
     def _write_reset(self, index: int, result: ResetResult, thorough: bool = False) -> None:
         """Write what a reset returned. Bounds are compared only at the start, because single resets are many."""
         try:
-            self._write_first(index, result, thorough)
+            (observation, info), member = result, self._members[index]
+            for target, (part,), check in zip(
+                self.arrays.observation, member.parts([observation]), self._checks, strict=True
+            ):
+                array = np.asarray(part)
+                check(array, array.shape, thorough)
+                target[index] = array
+            self.arrays.alive[index : index + 1] = member.alive([info])
         except Exception:
             _check_length(result, RESET)
             self._check_structure(index, result[0])
             raise
-
-    def _write_first(self, index: int, result: ResetResult, thorough: bool) -> None:
-        (observation, info), member = result, self._members[index]
-        for target, (part,), check in zip(
-            self.arrays.observation, member.parts([observation]), self._checks, strict=True
-        ):
-            array = np.asarray(part)
-            check(array, array.shape, thorough)
-            target[index] = array
-        self.arrays.alive[index : index + 1] = member.alive([info])
 
     def _check_structure(self, index: int, observation: Any) -> None:
         if problem := self._members[index].mismatch(observation):
