@@ -19,8 +19,10 @@ class StorageError(OSError):
 def unknown(kind: str, name: str, choices: Iterable[str], hint: str = "") -> ConfigError:
     """The error for an unknown name, with the closest valid one as a suggestion."""
     names = sorted(choices)
-    matches = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
-    suggestion = f"did you mean '{matches[0]}'? " if matches else ""
+    by_lower = {choice.lower(): choice for choice in names}
+    # Short names of different things are alike ("sac", "a2c"): a wrong guess is worse than none.
+    matches = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.7)
+    suggestion = f"did you mean '{by_lower[matches[0]]}'? " if matches else ""
     return ConfigError(f"unknown {kind} '{name}': {suggestion}choose from {', '.join(names)}{hint}")
 
 

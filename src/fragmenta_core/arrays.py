@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fragmenta_core.bounds import Bounds, bounds_of
 from fragmenta_core.spaces import Space, from_json, leaves, to_json
 
 _ALIGNMENT = 64
@@ -25,23 +26,34 @@ class Description:
     max_steps: int | None = None
     clips_rewards: bool = False
     """The learner gets rewards clipped to -1 and 1; episode returns use the original rewards."""
+    bounds: tuple[Bounds, ...] = ()
+    """The bounds of each array of an observation, where they are more precise than those of the space."""
 
     def to_json(self) -> dict[str, Any]:
         """Convert to plain lists and dictionaries."""
         spaces = {"observation": to_json(self.observation), "action": to_json(self.action)}
-        return {**spaces, "agents": self.agents, "max_steps": self.max_steps, "clips_rewards": self.clips_rewards}
+        bounds = [dataclasses.asdict(part) for part in self.bounds]
+        limits = {"agents": self.agents, "max_steps": self.max_steps, "clips_rewards": self.clips_rewards}
+        return {**spaces, **limits, "bounds": bounds}
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> "Description":
         """The inverse of `to_json`."""
         spaces = from_json(data["observation"]), from_json(data["action"])
-        return Description(*spaces, data["agents"], data["max_steps"], data["clips_rewards"])
+        bounds = tuple(Bounds(**part) for part in data["bounds"])
+        return Description(*spaces, data["agents"], data["max_steps"], data["clips_rewards"], bounds)
 
     @property
     def observation_leaves(self) -> list[tuple[str, tuple[int, ...], str]]:
         """Name, shape and type of each array of one environment's observation."""
         team = () if self.agents is None else (self.agents,)
         return [(name or "observation", (*team, *shape), dtype) for name, shape, dtype in leaves(self.observation)]
+
+    @property
+    def observation_bounds(self) -> list[Bounds]:
+        """The bounds of each array of one environment's observation."""
+        bounds = list(self.bounds) or bounds_of(self.observation)
+        return bounds if self.agents is None else [part.with_zero() for part in bounds]
 
     def fields(self) -> Iterator[tuple[str, tuple[int, ...], str]]:
         """Name, shape and type of every array of one environment."""
@@ -63,7 +75,7 @@ class Arrays:
 
     def __init__(self, description: Description, count: int, memory: "mmap.mmap | None" = None) -> None:
         fields = list(description.fields())
-        offsets, size = [], 4 * MOST_PROCESSES
+        offsets, size = [], 4 * MOST_PROCESSES + _ALIGNMENT * -(-len(description.observation_leaves) // _ALIGNMENT)
         for _, shape, dtype in fields:
             offsets.append(size)
             size += -(-count * int(np.prod(shape, dtype=int)) * np.dtype(dtype).itemsize // _ALIGNMENT) * _ALIGNMENT
@@ -76,6 +88,8 @@ class Arrays:
         parts = range(len(description.observation_leaves))
         self.busy = np.frombuffer(buffer, np.int32, MOST_PROCESSES, 0)
         """Per process: the index of the environment it is working on, plus one; 0 for none."""
+        self.warned = np.frombuffer(buffer, np.bool_, len(parts), 4 * MOST_PROCESSES)
+        """Per array of an observation: whether some process has said that it was outside of its bounds."""
         self.action = by_name["action"]
         self.observation = [by_name[f"observation{i}"] for i in parts]
         self.next = [by_name[f"next{i}"] for i in parts]

@@ -44,14 +44,14 @@ class EnvironmentFaultError(RuntimeError):
 
     def __init__(self, name: str, fault: Fault, step: int, hint: str) -> None:
         super().__init__(f"environment {fault.index} of {name}, step {step}: {fault.what}{hint}")
-        self.trace = fault.trace
+        self.trace, self.hint = fault.trace, hint
 
     @staticmethod
     def from_message(message: str, trace: str) -> "EnvironmentFaultError":
         """An error reported by another process, with its complete message."""
         error = EnvironmentFaultError.__new__(EnvironmentFaultError)
         RuntimeError.__init__(error, message)
-        error.trace = trace
+        error.trace, error.hint = trace, ""
         return error
 
 

@@ -103,6 +103,7 @@ class EnvProcess:
 def _environment() -> dict[str, str]:
     # The child finds the same modules as this process, including those in the current directory.
     variables = {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
+    variables["PYTHONUNBUFFERED"] = "1"  # what an environment prints is seen at once
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         variables.setdefault(name, "1")  # there is one process per core: threads would only contend
     return variables

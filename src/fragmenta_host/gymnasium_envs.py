@@ -8,7 +8,7 @@ import gymnasium
 from fragmenta_core.arrays import Description
 from fragmenta_core.faults import UnusableError, WrongValueError
 from fragmenta_core.loading import construct, load
-from fragmenta_host.gymnasium_spaces import action_maker, action_space, convert, gatherer
+from fragmenta_host.gymnasium_spaces import action_maker, action_space, convert, exact_bounds, gatherer, mismatch
 from fragmenta_host.single import ResetResult
 
 
@@ -32,7 +32,8 @@ class GymnasiumEnv:
         self.env = env
         self._space, action = env.observation_space, env.action_space
         limit = env.spec.max_episode_steps if env.spec else None
-        self.description = Description(convert(self._space), action_space(action), None, limit)
+        converted = convert(self._space), action_space(action)
+        self.description = Description(*converted, None, limit, bounds=exact_bounds(self._space))
         self.step, self.parts, self.actions = env.step, gatherer(self._space), action_maker(action)
 
     def reset(self, seed: int | None) -> ResetResult:
@@ -41,6 +42,10 @@ class GymnasiumEnv:
         if self.env.observation_space is not self._space and self.env.observation_space != self._space:
             raise WrongValueError(f"changed its observation space from {self._space} to {self.env.observation_space}")
         return result
+
+    def mismatch(self, observation: Any) -> str | None:
+        """How an observation differs from the structure of its space."""
+        return mismatch(self._space, observation)
 
     def alive(self, infos: Sequence[Any]) -> bool:
         """The single agent is always active."""

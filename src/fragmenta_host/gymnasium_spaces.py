@@ -1,13 +1,15 @@
 """Gymnasium's spaces, which other packages use as well: conversion to plain data, and of values to arrays."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
+from fragmenta_core.bounds import Bounds, bounds_of
 from fragmenta_core.faults import UnusableError
 from fragmenta_core.spaces import Box, Dict, Discrete, MultiDiscrete, Space
+from fragmenta_host.values import shown
 
 
 def convert(space: spaces.Space) -> Space:
@@ -35,6 +37,45 @@ def action_space(space: spaces.Space) -> Space:
     if isinstance(space, (spaces.Dict, spaces.Tuple)):
         raise UnusableError(f"action space {space} has several parts: wrap the environment so that it has one")
     return convert(space)
+
+
+def exact_bounds(space: spaces.Space) -> tuple[Bounds, ...]:
+    """The bounds of each array of a space, entry by entry."""
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        parts: dict[Any, Any] = dict(space.spaces if isinstance(space, spaces.Dict) else enumerate(space.spaces))
+        return tuple(bounds for key in sorted(parts, key=str) for bounds in exact_bounds(parts[key]))
+    if isinstance(space, spaces.Box):
+        return (Bounds(*(_compact(limit.astype(float)) for limit in (space.low, space.high))),)
+    if isinstance(space, spaces.Discrete):
+        return (Bounds(0, int(space.n) - 1, int(space.start)),)
+    return tuple(bounds_of(convert(space)))
+
+
+def _compact(limit: np.ndarray) -> Any:
+    """One number if all entries are equal, as they usually are, otherwise nested lists."""
+    uniform = limit.size > 0 and bool((limit == limit.flat[0]).all())
+    return float(limit.flat[0]) if uniform else limit.tolist()
+
+
+def mismatch(space: spaces.Space, value: Any, name: str = "observation") -> str | None:
+    """How a value differs from the structure of its space: a missing key, a wrong length, something without numbers."""
+    if isinstance(space, spaces.Dict):
+        if not isinstance(value, Mapping):
+            return f"returned {shown(value)} as its {name}, expected a dictionary with {', '.join(space.spaces)}"
+        missing = [key for key in space.spaces if key not in value]
+        if missing:
+            return f"returned its {name} without '{missing[0]}', expected {', '.join(space.spaces)}"
+        inner = (mismatch(part, value[key], f"{name}['{key}']") for key, part in space.spaces.items())
+        return next(filter(None, inner), None)
+    if isinstance(space, spaces.Tuple):
+        if not isinstance(value, tuple | list) or len(value) != len(space.spaces):
+            return f"returned {shown(value)} as its {name}, expected a tuple of {len(space.spaces)}"
+        inner = (mismatch(part, value[i], f"{name}[{i}]") for i, part in enumerate(space.spaces))
+        return next(filter(None, inner), None)
+    kind = np.asarray(value).dtype
+    if kind.kind == "O":
+        return f"returned {shown(value)} as its {name}, expected {space}"
+    return None if kind.kind in "biuf" else f"returned {name} of type {kind}, expected {space.dtype}"
 
 
 def flattener(space: spaces.Space) -> Callable[[Any], list[Any]]:

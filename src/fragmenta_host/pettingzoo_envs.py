@@ -12,7 +12,7 @@ from fragmenta_core.arrays import Description
 from fragmenta_core.faults import UnusableError
 from fragmenta_core.loading import construct, load
 from fragmenta_core.spaces import leaves
-from fragmenta_host.gymnasium_spaces import action_maker, action_space, convert, flattener
+from fragmenta_host.gymnasium_spaces import action_maker, action_space, convert, exact_bounds, flattener
 from fragmenta_host.single import ResetResult, StepResult
 
 MOVED = {"mpe": "mpe2"}
@@ -49,7 +49,8 @@ class PettingZooEnv:
             _common_space(title, kind, [space(agent) for agent in self._agents])
             for kind, space in (("observation", self.env.observation_space), ("action", self.env.action_space))
         )
-        self.description = Description(convert(observation), action_space(action), len(self._agents))
+        converted = convert(observation), action_space(action)
+        self.description = Description(*converted, len(self._agents), bounds=exact_bounds(observation))
         self._flat, self._to_actions, self._action_space = flattener(observation), action_maker(action), action
         self._empty = [np.zeros(shape, dtype) for _, shape, dtype in leaves(self.description.observation)]
 
@@ -74,6 +75,10 @@ class PettingZooEnv:
     def parts(self, observations: Sequence[Any]) -> Iterable[Sequence[Any]]:
         """Observations are converted to arrays at every step already, because some agents may have none."""
         return zip(*observations, strict=True)
+
+    def mismatch(self, observation: Any) -> str | None:
+        """None: agents' observations are converted in `step`, which raises if one does not fit its space."""
+        return None
 
     def alive(self, infos: Sequence[Any]) -> Sequence[Any]:
         """The infos of this adapter are the masks of active agents."""

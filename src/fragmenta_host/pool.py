@@ -16,7 +16,7 @@ from fragmenta_host.backends import Backend, InProcess, RestartingBackend, Vecto
 from fragmenta_host.catalogue import Spec
 from fragmenta_host.env_process import ENDING_SECONDS
 from fragmenta_host.env_processes import EnvProcesses, Lane
-from fragmenta_host.trial import describe
+from fragmenta_host.trial import TRIAL_SECONDS, describe
 
 MODES = ("auto", "serial", "threads", "processes")
 HAND_OVER_SECONDS = 60e-6
@@ -169,6 +169,8 @@ class Pool:
             return f"on the host, stepped by {self.spec.package} in {workers} threads"
         how = "one after the other in this process" if mode == "serial" else f"in {workers} {mode}"
         duration = f" (one step takes {self.step_seconds * 1e6:,.0f} us)" if self.step_seconds else ""
+        if self.step_seconds >= TRIAL_SECONDS:
+            duration = " (a trial step failed)"
         return f"on the host, stepped {how}{duration}"
 
     def steps_here(self, count: int, parts: int) -> bool:
@@ -261,7 +263,7 @@ def check(options: PoolOptions) -> None:
         value = getattr(options, name)
         if value is not None and value < least:
             raise UnusableError(f"env_{name} is {value}: it must be at least {least}")
-    if options.timeout <= 0:
+    if not options.timeout > 0:  # NaN is not
         raise UnusableError(f"env_timeout is {options.timeout}: it must be more than 0 seconds")
 
 

@@ -13,10 +13,16 @@ from fragmenta_core.arrays import Arrays, Description
 from fragmenta_core.faults import Fault, WrongValueError, fault_from
 from fragmenta_host.nan import has_nan, nan_text
 from fragmenta_host.single import ResetResult, Single, StepResult
+from fragmenta_host.values import check_flags, check_rewards, observation_checks
 
 Maker = Callable[[], Single]
 STEP = "observation", "reward", "terminated", "truncated", "info"
 """The values that a step of an environment returns."""
+THOROUGH = 32
+"""Every how many steps observations are compared with their bounds, and the types of all else are checked: it takes
+several percent of a step of fast environments."""
+RESET = "observation", "info"
+"""The values that a reset of an environment returns."""
 
 
 class SerialEnvs:
@@ -27,8 +33,9 @@ class SerialEnvs:
 
     def __init__(self, maker: Maker, description: Description, arrays: Arrays, indices: range, slot: int) -> None:
         self._maker, self.arrays, self._indices, self._slot = maker, arrays, indices, slot
-        self._checks = checks(description)
+        self._checks = observation_checks(description, arrays)
         self._members: dict[int, Single] = {}
+        self._steps = 0
 
     def build(self) -> list[Fault]:
         """Make the missing environments; stops at the first that fails."""
@@ -49,7 +56,7 @@ class SerialEnvs:
         for index, env in self._members.items():
             self._set_busy(index)
             try:
-                self._write_reset(index, env.reset(int(seeds[index])))
+                self._write_reset(index, env.reset(int(seeds[index])), thorough=True)
             except Exception as error:
                 faults.append(fault_from(index, "reset", error))
         self._set_busy(-1)
@@ -88,14 +95,16 @@ class SerialEnvs:
         try:
             if faults:
                 raise WrongValueError
-            ended += [indices[i] for i in self._write(rows, results.values())]  # all at once, which is much faster
+            thorough = self._steps % THOROUGH == 0
+            self._steps += 1
+            # All at once, which is much faster.
+            ended += [indices[i] for i in self._write(rows, results.values(), thorough)]
         except Exception:
             for index, result in results.items():
                 try:
-                    if not isinstance(result, tuple) or len(result) != len(STEP):
-                        returned = f"{len(result)} values" if isinstance(result, tuple) else type(result).__name__
-                        raise WrongValueError(f"returned {returned}, expected {', '.join(STEP)}")
-                    if len(self._write(slice(index, index + 1), [result])):
+                    _check_length(result, STEP)
+                    self._check_structure(index, result[0])
+                    if len(self._write(slice(index, index + 1), [result], thorough=True)):
                         ended.append(index)
                 except Exception as error:
                     faults.append(fault_from(index, "step", error))
@@ -108,19 +117,23 @@ class SerialEnvs:
         busy[slot] = 0
         return faults
 
-    def _write(self, rows: slice, results: Iterable[StepResult]) -> np.ndarray:
+    def _write(self, rows: slice, results: Iterable[StepResult], thorough: bool) -> np.ndarray:
         """Write step results into their rows, and return the positions of those whose episode ended.
 
         Raises if a value does not match the spaces.
         """
         arrays, any_member = self.arrays, self._members[rows.start]
-        observations, arrays.reward[rows], terminated, truncated, infos = zip(*results, strict=True)
-        for target, leaves, check in zip(arrays.next, any_member.parts(observations), self._checks, strict=True):
-            block = np.array(leaves)
-            check(block, block.shape[1:])
-            target[rows] = block
+        observations, rewards, terminated, truncated, infos = zip(*results, strict=True)
+        if thorough:
+            check_rewards(rewards, arrays.reward.shape[1:])
+            check_flags(terminated, truncated)
+        arrays.reward[rows] = rewards
         if has_nan(arrays.reward[rows]):
             raise WrongValueError(nan_text("reward"))
+        for target, leaves, check in zip(arrays.next, any_member.parts(observations), self._checks, strict=True):
+            block = np.array(leaves)
+            check(block, block.shape[1:], thorough)
+            target[rows] = block
         arrays.terminated[rows], arrays.truncated[rows] = terminated, truncated
         arrays.alive[rows] = arrays.next_alive[rows] = any_member.alive(infos)
         return np.flatnonzero(arrays.terminated[rows] | arrays.truncated[rows])
@@ -134,46 +147,39 @@ class SerialEnvs:
                 print(f"environment {index} could not be closed: {error}", file=sys.stderr)
         self._members.clear()
 
-    def _write_reset(self, index: int, result: ResetResult) -> None:
-        (observation, info), member = result, self._members[index]
-        for target, (part,), check in zip(
-            self.arrays.observation, member.parts([observation]), self._checks, strict=True
-        ):
-            array = np.asarray(part)
-            check(array, array.shape)
-            target[index] = array
-        self.arrays.alive[index : index + 1] = member.alive([info])
+    def _write_reset(self, index: int, result: ResetResult, thorough: bool = False) -> None:
+        """Write what a reset returned. Bounds are compared only at the start, because single resets are many."""
+        try:
+            (observation, info), member = result, self._members[index]
+            for target, (part,), check in zip(
+                self.arrays.observation, member.parts([observation]), self._checks, strict=True
+            ):
+                array = np.asarray(part)
+                check(array, array.shape, thorough)
+                target[index] = array
+            self.arrays.alive[index : index + 1] = member.alive([info])
+        except Exception:
+            _check_length(result, RESET)
+            self._check_structure(index, result[0])
+            raise
+
+    def _check_structure(self, index: int, observation: Any) -> None:
+        if problem := self._members[index].mismatch(observation):
+            raise WrongValueError(problem)
 
     def _set_busy(self, index: int) -> None:
         self.arrays.busy[self._slot] = index + 1
 
 
+def _check_length(result: Any, names: tuple[str, ...]) -> None:
+    if not isinstance(result, tuple) or len(result) != len(names):
+        returned = f"{len(result)} values" if isinstance(result, tuple) else type(result).__name__
+        raise WrongValueError(f"returned {returned}, expected {', '.join(names)}")
+
+
 def within(indices: range, low: int, high: int) -> range:
     """The indices with low <= index < high."""
     return indices[bisect.bisect_left(indices, low) : bisect.bisect_left(indices, high)]
-
-
-def checks(description: Description) -> list[Callable[[np.ndarray, tuple[int, ...]], None]]:
-    """For every array of an observation, a function that rejects values of one or several environments, given the shape
-    of one, that do not match the space."""
-
-    def check(name: str, shape: tuple[int, ...], dtype: str) -> Callable[[np.ndarray, tuple[int, ...]], None]:
-        accepted: set[Any] = set()
-
-        def validate(array: np.ndarray, array_shape: tuple[int, ...]) -> None:
-            if array_shape != shape:
-                raise WrongValueError(f"returned {name} of shape {array_shape}, expected {shape}")
-            if array.dtype not in accepted:
-                boolean = array.dtype.kind == "b" and dtype[0] in "iu"
-                if not boolean and not np.can_cast(array.dtype, dtype, "same_kind"):
-                    raise WrongValueError(f"returned {name} of type {array.dtype}, expected {dtype}")
-                accepted.add(array.dtype)
-            if has_nan(array):
-                raise WrongValueError(nan_text(name))
-
-        return validate
-
-    return [check(*leaf) for leaf in description.observation_leaves]
 
 
 def step_seconds(env: Single, budget: float = 0.2) -> float:

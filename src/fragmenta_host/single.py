@@ -32,6 +32,10 @@ class Single(Protocol):
         """Several observations regrouped: one sequence per array of the description."""
         ...
 
+    def mismatch(self, observation: Any) -> str | None:
+        """How an observation differs from the structure of its space, in words; asked only if `parts` cannot use it."""
+        ...
+
     def alive(self, infos: Sequence[Any]) -> Any:
         """Which agents are active, given the infos of several environments."""
         ...

@@ -38,7 +38,25 @@ def test_a_sound_environment_in_jax(capsys: pytest.CaptureFixture[str], monkeypa
     [
         pytest.param("Unseeded", "PROBLEM  determinism: violated from step", marks=pytest.mark.full),
         ("Entangled", "PROBLEM  independence: violated from step"),
-        pytest.param("OutOfBounds", "of the values are outside [-1, 1]", marks=pytest.mark.full),
+        pytest.param(
+            "OutOfBounds", "returned 2 in its observation[0], expected -1 to 1; 100.0% of the", marks=pytest.mark.full
+        ),
+        (
+            "WrongPart",
+            "PROBLEM  observations: returned 5 in its observation 'place'[1], expected -2 to 2; 50.0% of the",
+        ),
+        (
+            "WrongNumber",
+            "PROBLEM  observations: returned 14 in its observation 'pair.0', expected 5 to 11; 100.0% of the",
+        ),
+        (
+            "MissingKey",
+            "step 0: reset returned its observation without 'place', expected pair, place\n\n",
+        ),
+        (
+            "WordReward",
+            "PROBLEM  steps: environment 0 of unsound_envs:WordReward, step 1: step returned reward '1.0', exp",
+        ),
         pytest.param("Ignorant", "ok       seeds: a different seed changes nothing", marks=pytest.mark.full),
     ],
 )
@@ -47,6 +65,20 @@ def test_defects_are_reported(capsys: pytest.CaptureFixture[str], monkeypatch: A
     code, printed = run_check_env(capsys, monkeypatch, f"unsound_envs:{name}", "--num-envs", "4", *flags)
     assert message in printed
     assert code == (0 if name == "Ignorant" else 1)
+    assert "Traceback" not in printed
+
+
+def test_a_fault_of_the_environment_is_shown_with_its_own_traceback_only(
+    capfd: pytest.CaptureFixture[str], monkeypatch: Any
+) -> None:
+    monkeypatch.chdir(Path(__file__).parents[1] / "support")
+    flags = ["--env-args", '{"fault": "raise"}', "--num-envs", "2"]
+    assert main(["check-env", "faulty_envs:Steady", *flags]) == 1
+    output = capfd.readouterr()
+    assert "PROBLEM  steps: environment 0 of faulty_envs:Steady, step 5: step raised ValueError: the mo" in output.out
+    assert "a trial step failed" in output.out.splitlines()[0]
+    assert output.err.count("Traceback") == 1
+    assert "in _raise" in output.err
 
 
 def test_an_unknown_name(capsys: pytest.CaptureFixture[str]) -> None:

@@ -95,7 +95,7 @@ def test_its_fields_are_its_flags(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(flag in listed for flag in ("--num-envs", "--horizon", "--learning-rate", "--no-center", "--policy"))
     for flags, message in (
         (["--learning-rat", "1"], "unknown flag '--learning-rat': did you mean --learning-rate?"),
-        (["--horizon", "long"], "invalid literal for int()"),
+        (["--horizon", "long"], "Error parsing --horizon: 'long' is not a whole number"),
     ):
         assert main(["train", "my_module:Reinforce", "CartPole-v1", *flags]) == 2
         assert message in capsys.readouterr().err

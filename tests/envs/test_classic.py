@@ -9,7 +9,7 @@ import pytest
 from fragmenta import Discrete, make
 from fragmenta.envs import ENVIRONMENTS
 
-CLASSIC = [name for name in ENVIRONMENTS if not name.startswith(("Probe", "jaxmarl:"))]
+CLASSIC = list(ENVIRONMENTS)
 
 
 def gymnasium_state(reference: gymnasium.Env) -> np.ndarray:

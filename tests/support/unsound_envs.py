@@ -54,3 +54,117 @@ class Ignorant(Unseeded):
 
     def _observation(self) -> np.ndarray:
         return np.zeros(1, np.float32)
+
+
+class Nested(gymnasium.Env):
+    """A sound environment with observations in parts."""
+
+    observation_space = spaces.Dict(
+        {
+            "pair": spaces.Tuple([spaces.Discrete(7, start=5), spaces.MultiDiscrete([2, 3])]),
+            "place": spaces.Box(np.array([0, -2], np.float32), np.array([1, 2], np.float32)),
+        }
+    )
+    action_space = spaces.Discrete(2)
+    ends: Any = False
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        return self._observation(), {}
+
+    def step(self, action: int) -> Any:
+        return self._observation(), self._reward(), self.ends, False, {}
+
+    def _observation(self) -> Any:
+        return {"pair": (6, np.array([1, 2])), "place": np.array([0.5, -1.5], np.float32)}
+
+    def _reward(self) -> Any:
+        return 1.0
+
+
+class WrongPart(Nested):
+    """One entry of a part is outside of its bounds."""
+
+    def _observation(self) -> Any:
+        return {**super()._observation(), "place": np.array([0.5, 5], np.float32)}
+
+
+class WrongNumber(Nested):
+    """Shows a number that its Discrete space does not have."""
+
+    def _observation(self) -> Any:
+        return {**super()._observation(), "pair": (14, np.array([1, 2]))}
+
+
+class MissingKey(Nested):
+    """Leaves out a part."""
+
+    def _observation(self) -> Any:
+        return {"pair": super()._observation()["pair"]}
+
+
+class Nothing(Nested):
+    """Returns no observation."""
+
+    def _observation(self) -> Any:
+        return None
+
+
+class PartIsNothing(Nested):
+    """Returns nothing in place of a part."""
+
+    def _observation(self) -> Any:
+        return {**super()._observation(), "place": None}
+
+
+class ShortTuple(Nested):
+    """Leaves out an entry of a tuple."""
+
+    def _observation(self) -> Any:
+        return {**super()._observation(), "pair": (6,)}
+
+
+class WordReward(Nested):
+    """The reward is a string."""
+
+    def _reward(self) -> Any:
+        return "1.0"
+
+
+class ArrayReward(Nested):
+    """The reward is an array with one entry."""
+
+    def _reward(self) -> Any:
+        return np.ones(1)
+
+
+class NoReward(Nested):
+    """The reward is missing."""
+
+    def _reward(self) -> Any:
+        return None
+
+
+class NoFlag(Nested):
+    """Does not say whether the episode has ended."""
+
+    ends = None
+
+
+class OldReset(Nested):
+    """Returns only an observation from reset, as before Gymnasium 0.26."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        return super().reset(seed=seed)[0]
+
+
+class Talkative(Nested):
+    """Prints in its first step."""
+
+    talks = True
+
+    def step(self, action: int) -> Any:
+        if self.talks:
+            print("the door is open")
+            self.talks = False
+        return super().step(action)

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from fragmenta.algorithms.actor_critic import ActorCritic, Learner, State
+from fragmenta.algorithms.limits import FRACTION, Limit
 from fragmenta.envs import Environment, Transition
 from fragmenta.rl import (
     ValueFit,
@@ -26,9 +27,12 @@ class A2C(ActorCritic):
 
     allows_lag: ClassVar[bool] = True  # A3C tolerates gradients that are a few versions old
 
+    limits: ClassVar[dict[str, Limit]] = {"gae_lambda": FRACTION}
+
     num_envs: int = 8
     horizon: int = 8
     gae_lambda: float = 0.95
+    """How far advantages look ahead: 0 is one step, 1 the whole episode."""
 
     def iterate(self, env: Environment, state: State) -> tuple[State, dict[str, jax.Array]]:
         keys, act_keys = split_each(state.keys)

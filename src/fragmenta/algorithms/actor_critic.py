@@ -3,13 +3,14 @@
 import dataclasses
 import itertools
 import math
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 
 from fragmenta.algorithms.base import Algorithm
+from fragmenta.algorithms.limits import COUNT, FRACTION, NOT_NEGATIVE, POSITIVE, Limit
 from fragmenta.envs import Box, Dict, Discrete, Environment, MultiDiscrete, Space, Transition, World
 from fragmenta.errors import ConfigError
 from fragmenta.nn import MLP
@@ -59,15 +60,30 @@ def clipped_adam(rate: optax.ScalarOrSchedule, max_grad_norm: float) -> optax.Gr
 class ActorCritic(Algorithm):
     """Separate policy and value networks; a subclass writes `iterate`, `learn` and `gradient`."""
 
+    limits: ClassVar[dict[str, Limit]] = {
+        "horizon": COUNT,
+        "learning_rate": NOT_NEGATIVE,
+        "gamma": FRACTION,
+        "entropy_cost": NOT_NEGATIVE,
+        "value_cost": NOT_NEGATIVE,
+        "max_grad_norm": POSITIVE,
+        "hidden": COUNT,
+    }
+
     horizon: int = 128
     """Steps per environment and iteration."""
     learning_rate: float = 1e-3
+    """Step size of the optimizer (Adam)."""
     anneal: bool = True
     """Decay the learning rate linearly to zero over the run."""
     gamma: float = 0.99
+    """Discount of future rewards, per step."""
     entropy_cost: float = 0.01
+    """Weight of the entropy bonus, which keeps the policy exploring."""
     value_cost: float = 0.5
+    """Weight of the value loss."""
     max_grad_norm: float = 0.5
+    """Gradients with a larger norm are scaled down to this one."""
     hidden: tuple[int, ...] = (64, 64)
     """Hidden layer widths of both the policy and the value network."""
     compute: str = "float32"
@@ -83,8 +99,6 @@ class ActorCritic(Algorithm):
 
     def validate(self, env: Environment) -> None:
         super().validate(env)
-        if self.horizon < 1:
-            raise ConfigError(f"horizon is {self.horizon}: it must be at least 1")
         if self.compute not in ("float32", "bfloat16"):
             raise ConfigError(f"compute is '{self.compute}': choose float32 or bfloat16")
         if env.team_size is not None:

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 import jax
 
 from fragmenta.algorithms.axis import Axis
+from fragmenta.algorithms.limits import COUNT, Limit, check_limits
 from fragmenta.envs import Environment, World
 from fragmenta.errors import ConfigError
 
@@ -20,6 +21,9 @@ class Algorithm:
 
     allows_lag: ClassVar[bool] = False
     """Whether it tolerates actions chosen by older parameters, as with asynchronous distribution policies or `lag`."""
+
+    limits: ClassVar[dict[str, Limit]] = {"num_envs": COUNT, "total_steps": COUNT}
+    """The range of each hyper-parameter, checked by `validate`; those of base classes are checked, too."""
 
     num_envs: int = 4
     """Environments in total, over all replicas."""
@@ -46,9 +50,7 @@ class Algorithm:
 
     def validate(self, env: Environment) -> None:
         """Raise ConfigError if these hyper-parameters cannot train on this environment."""
-        for name in ("num_envs", "total_steps"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} is {getattr(self, name)}: it must be at least 1")
+        check_limits(self)
 
     def init(self, env: Environment, key: jax.Array) -> Any:
         """The state before the first iteration: a pytree of world, learner and keys."""

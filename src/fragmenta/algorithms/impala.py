@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from fragmenta.algorithms.actor_critic import ActorCritic, Learner, State
+from fragmenta.algorithms.limits import FRACTION, POSITIVE, Limit
 from fragmenta.envs import Environment, Transition
 from fragmenta.rl import ValueFit, explained_variance, next_values, normalize_advantage, split_each, v_trace, value_fit
 from fragmenta.stage import stage
@@ -18,12 +19,16 @@ class IMPALA(ActorCritic):
 
     allows_lag: ClassVar[bool] = True
 
+    limits: ClassVar[dict[str, Limit]] = {"trace_decay": FRACTION, "clip_rho": POSITIVE, "clip_c": POSITIVE}
+
     num_envs: int = 8
     horizon: int = 8
     trace_decay: float = 0.95
     """Lambda of V-trace: how far corrections propagate back in time."""
     clip_rho: float = 1.0
+    """Limit of the importance weights of V-trace's corrections: which policy the value is of."""
     clip_c: float = 1.0
+    """Limit of the importance weights along the trajectory: how fast corrections fade."""
 
     def iterate(self, env: Environment, state: State) -> tuple[State, dict[str, jax.Array]]:
         keys, act_keys = split_each(state.keys)

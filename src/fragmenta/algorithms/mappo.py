@@ -7,8 +7,10 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fragmenta.algorithms.actor_critic import Learner, clipped_adam, linear_decay
+from fragmenta.algorithms.actor_critic import ActorCritic, Learner, clipped_adam, linear_decay
 from fragmenta.algorithms.base import Algorithm
+from fragmenta.algorithms.limits import Limit
+from fragmenta.algorithms.ppo import PPO
 from fragmenta.envs import Box, Discrete, Environment, Transition, World
 from fragmenta.errors import ConfigError
 from fragmenta.nn import MLP
@@ -56,6 +58,8 @@ class MAPPO(Algorithm):
 
     allows_lag: ClassVar[bool] = True  # the ratio in the loss is to the policy that acted
 
+    limits: ClassVar[dict[str, Limit]] = {**ActorCritic.limits, **PPO.limits}
+
     num_envs: int = 64
     total_steps: int = 1_280_000
     shared: bool = True
@@ -67,15 +71,21 @@ class MAPPO(Algorithm):
     minibatches: int = 5
     """Minibatches per pass; each holds a slice of every environment's steps."""
     learning_rate: float = 3e-3
+    """Step size of the optimizer (Adam)."""
     anneal: bool = True
     """Decay the learning rate linearly to zero over the run."""
     gamma: float = 0.9
+    """Discount of future rewards, per step."""
     gae_lambda: float = 0.6
-    """Low, because long returns are noisy with the other agents' actions."""
+    """How far advantages look ahead. Low, because long returns are noisy with the other agents' actions."""
     clip: float = 0.3
+    """How far an update may move the probability of an action: 0.3 is by a factor of 0.7 to 1.3."""
     entropy_cost: float = 0.0
+    """Weight of the entropy bonus, which keeps the policy exploring."""
     value_cost: float = 0.5
+    """Weight of the value loss."""
     max_grad_norm: float = 0.5
+    """Gradients with a larger norm are scaled down to this one."""
     hidden: tuple[int, ...] = (128, 128)
     """Hidden layer widths of both the policy and the value network."""
 
@@ -94,7 +104,7 @@ class MAPPO(Algorithm):
         if not isinstance(space, Box) or len(space.shape) != 1:
             problem = f"an agent of {type(env).__name__} observes {space}, not a vector"
             raise ConfigError(f"{problem}: flatten it with a wrapper, for example supersuit:flatten_v0")
-        if self.minibatches < 1 or self.horizon < 1 or self.horizon % self.minibatches:
+        if self.horizon % self.minibatches:
             problem = f"horizon {self.horizon} does not divide into {self.minibatches} minibatches"
             raise ConfigError(f"{problem}: choose a horizon that is a multiple of minibatches")
 

@@ -11,8 +11,8 @@ def algorithm_class(name: str) -> type[Algorithm]:
 
     Exceptions raised while importing the user's module propagate unchanged, so that their traceback is shown.
     """
-    if name in ALGORITHMS:
-        return ALGORITHMS[name]
+    if name.lower() in ALGORITHMS:
+        return ALGORITHMS[name.lower()]
     if ":" not in name:
         raise unknown("algorithm", name, ALGORITHMS, ", or module:Class for your own")
     candidate = load("algorithm", name, _is_algorithm)

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from fragmenta.algorithms.actor_critic import ActorCritic, Learner, State
+from fragmenta.algorithms.limits import COUNT, FRACTION, POSITIVE, Limit
 from fragmenta.envs import Environment, Transition
 from fragmenta.errors import ConfigError
 from fragmenta.rl import (
@@ -40,18 +41,27 @@ class PPO(ActorCritic):
 
     allows_lag: ClassVar[bool] = True  # the ratio in the loss is to the policy that acted
 
+    limits: ClassVar[dict[str, Limit]] = {
+        "epochs": COUNT,
+        "minibatches": COUNT,
+        "gae_lambda": FRACTION,
+        "clip": POSITIVE,
+    }
+
     epochs: int = 4
     """Passes over each iteration's steps."""
     minibatches: int = 8
     """Minibatches per pass; each holds a slice of every environment's steps."""
     gae_lambda: float = 0.95
+    """How far advantages look ahead: 0 is one step, 1 the whole episode."""
     clip: float = 0.2
+    """How far an update may move the probability of an action: 0.2 is by a factor of 0.8 to 1.2."""
     clip_value: bool = False
     """Also clip the change of the value."""
 
     def validate(self, env: Environment) -> None:
         super().validate(env)
-        if self.minibatches < 1 or self.horizon % self.minibatches:
+        if self.horizon % self.minibatches:
             problem = f"horizon {self.horizon} does not divide into {self.minibatches} minibatches"
             raise ConfigError(f"{problem}: choose a horizon that is a multiple of minibatches")
 

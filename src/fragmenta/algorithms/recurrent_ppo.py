@@ -1,15 +1,15 @@
 """PPO with a recurrent memory (GRU), for partially observable environments."""
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from fragmenta.algorithms.actor_critic import State
+from fragmenta.algorithms.limits import COUNT, Limit
 from fragmenta.algorithms.ppo import PPO, Sample
 from fragmenta.envs import Environment, Transition, World
-from fragmenta.errors import ConfigError
 from fragmenta.nn import Recurrent
 from fragmenta.rl import fold_each, split_each, steps_of_chunks
 from fragmenta.stage import stage
@@ -40,15 +40,12 @@ class RecurrentPPO(PPO):
     that acting recorded there.
     """
 
+    limits: ClassVar[dict[str, Limit]] = {"memory": COUNT}
+
     minibatches: int = 4
     """Minibatches per pass, and chunks per environment: more of them mean shorter sequences to learn from."""
     memory: int = 64
     """Units of the recurrent memory."""
-
-    def validate(self, env: Environment) -> None:
-        super().validate(env)
-        if self.memory < 1:
-            raise ConfigError(f"memory is {self.memory}: it must be at least 1")
 
     def init(self, env: Environment, key: jax.Array) -> State:
         return super().init(env, key)._replace(memory=self.fresh_memory(self.num_envs))

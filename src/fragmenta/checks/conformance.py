@@ -16,6 +16,8 @@ from fragmenta.errors import ConfigError
 from fragmenta.policies import POLICIES, Cluster
 from fragmenta.rl import keys_by_index
 from fragmenta.tracing.trace import trace
+from fragmenta_core.bounds import Bounds, bounds_of, first_outside, outside
+from fragmenta_core.faults import EnvironmentFaultError
 from fragmenta_core.spaces import leaves
 from fragmenta_host import trial
 from fragmenta_host.pool import Pool
@@ -31,6 +33,10 @@ class Finding:
     check: str
     detail: str
     problem: str = ""
+    trace: str = ""
+    """The traceback, if the environment's own code raised."""
+    ends: bool = False
+    """Whether the environment cannot be stepped, so that there is nothing more to check or to measure."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,10 +48,17 @@ class _Rollout:
 
 
 def findings(env: Environment, num_envs: int) -> Iterator[Finding]:
-    """Run all checks on an environment; exceptions raised by the environment itself propagate."""
+    """Run all checks on an environment; a fault of the environment is the last finding."""
     if env.host_pool:
         complaints = trial.complaints(env.host_pool.spec, env.host_pool.options.timeout)
         yield Finding("its package's checker", "no complaints" if not complaints else "", "; ".join(complaints))
+    try:
+        yield from _played(env, num_envs)
+    except EnvironmentFaultError as fault:
+        yield Finding("steps", "", str(fault).removesuffix(fault.hint), fault.trace, ends=True)
+
+
+def _played(env: Environment, num_envs: int) -> Iterator[Finding]:
     rollout = _play(env, num_envs, seed=0)
     yield _in_space(env, rollout)
     yield _episodes(rollout)
@@ -93,22 +106,30 @@ def _random_actions(env: Environment, num_envs: int) -> Any:
 
 
 def _in_space(env: Environment, rollout: _Rollout) -> Finding:
-    observations = jax.tree.leaves(rollout.trajectory.observation)
-    expected = leaves(env.observation_space)
+    views = rollout.trajectory.observation, rollout.trajectory.next_observation
+    observations = [np.concatenate(pair) for pair in zip(*map(jax.tree.leaves, views), strict=True)]
     problems = []
     team = () if env.team_size is None else (env.team_size,)
-    for array, (name, shape, dtype) in zip(observations, expected, strict=True):
+    parts = zip(observations, leaves(env.observation_space), _bounds(env), strict=True)
+    for array, (name, shape, dtype), bounds in parts:
+        title = name or "observation"
         if array.shape[2:] != (*team, *shape) or array.dtype != dtype:
             actual = f"{array.dtype}{list(array.shape[2:])}"
-            problems.append(f"{name or 'observation'} is {actual}, but its space says {dtype}{list(shape)}")
+            problems.append(f"{title} is {actual}, but its space says {dtype}{list(shape)}")
+            continue
         if np.issubdtype(array.dtype, np.floating) and np.isnan(array).any():
-            problems.append(f"{name or 'observation'} contains NaN")
-    space = env.observation_space
-    if isinstance(space, Box) and not problems:
-        outside = float(np.mean((observations[0] < space.low - 1e-4) | (observations[0] > space.high + 1e-4)))
-        if outside:
-            problems.append(f"{outside:.1%} of the values are outside [{space.low:g}, {space.high:g}]")
+            problems.append(f"{title} contains NaN")
+        share = float(np.mean(outside(array, bounds, dtype)))
+        if share:
+            example = first_outside(title, array, bounds, dtype, leading=2 + len(team))
+            problems.append(f"returned {example}; {share:.1%} of the values of {title} are outside of its space")
     return Finding("observations", f"match the space in {STEPS} steps", "; ".join(problems))
+
+
+def _bounds(env: Environment) -> list[Bounds]:
+    if env.host_pool:
+        return env.host_pool.description.observation_bounds
+    return [part if env.team_size is None else part.with_zero() for part in bounds_of(env.observation_space)]
 
 
 def _episodes(rollout: _Rollout) -> Finding:

@@ -1,17 +1,16 @@
-"""Parse command-line arguments: an algorithm, an environment, and the flags of the command and the algorithm."""
+"""Read command-line arguments: an algorithm, an environment, and the flags of the command and the algorithm."""
 
-import contextlib
 import dataclasses
-import difflib
-import io
 import itertools
-import re
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import tyro
 
 from fragmenta.algorithms import ALGORITHMS, Algorithm
 from fragmenta.algorithms.named import algorithm_class
+from fragmenta.cli.config_file import NAMES, as_arguments, read_config_file
+from fragmenta.cli.parsing import field_names, parse
 from fragmenta.engines import EngineOptions, engine_named
 from fragmenta.engines.hardware import use_cpu_devices
 from fragmenta.envs import ENVIRONMENTS
@@ -19,6 +18,7 @@ from fragmenta.errors import ConfigError
 from fragmenta.policies import Cluster
 
 Options = TypeVar("Options")
+HELP = {"-h", "--help"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,26 +48,33 @@ class ClusterOptions:
 
 
 def read(command: str, options: type[Options], arguments: list[str]) -> tuple[Algorithm, str, Options]:
-    """Algorithm, environment and options from `ALGORITHM ENVIRONMENT [flags]`."""
-    positional = [a for a in arguments[:2] if not a.startswith("-")]
-    asks_for_help = {"-h", "--help"} & set(arguments)
-    if not positional and asks_for_help:
-        print(_usage(command))
-        raise SystemExit(0)
-    if not positional or (len(positional) < 2 and not asks_for_help):
+    """Algorithm, environment and options from `ALGORITHM ENVIRONMENT [flags]`; each field of `options` is a group of
+    flags. With a flag `config`, a file may give whatever the arguments do not."""
+    names = list(itertools.takewhile(lambda argument: not argument.startswith("-"), arguments[:2]))
+    given = arguments[len(names) :]
+    path = _path_of_config(given) if "config" in field_names(options) else None
+    values = read_config_file(path) if path else {}
+    names += [str(values[key]) for key in NAMES[len(names) :] if key in values]
+    asks_for_help = bool(HELP & set(given))
+    if not names and asks_for_help:
+        parse(options, ["--help"], f"fragmenta {command} ALGORITHM ENVIRONMENT", _overview(command))
+    if not names or (len(names) < 2 and not asks_for_help):
         raise ConfigError(
             f"usage: fragmenta {command} ALGORITHM ENVIRONMENT [flags], as in: fragmenta {command} ppo CartPole-v1"
         )
-    name = positional[0]
-    if ":" in name and (devices := numbers_of("--cpu-devices", arguments)):
+    name = names[0]
+    if ":" in name and (devices := numbers_of("--cpu-devices", given) or [values.get("cpu_devices")])[0]:
         use_cpu_devices(devices[0])  # before importing the user's module: it may create arrays, which fixes the number
     algorithm = algorithm_class(name)
-    if clashes := sorted(_field_names(options) & _field_names(algorithm)):
+    if clashes := sorted(field_names(options) & field_names(algorithm)):
         problem = f"'{name}' has a field '{clashes[0]}', and 'fragmenta {command}' has a flag of that name"
         raise ConfigError(f"{problem}: rename the field")
-    program = f"fragmenta {command} {' '.join(positional)}"
-    flags = _parse({"options": options, "algorithm": algorithm}, arguments[len(positional) :], program)
-    return flags.algorithm, positional[-1], flags.options
+    groups = {field.name: field.type for field in dataclasses.fields(options)}  # pyright: ignore[reportArgumentType]
+    flags: Any = dataclasses.make_dataclass("Flags", [("hyper_parameters", algorithm), *groups.items()])
+    from_file = as_arguments(path, values, flags, given) if path else []
+    program = " ".join(["fragmenta", command, name, *(names[1:] or ["ENVIRONMENT"])])
+    parsed = parse(flags, from_file + given, program)
+    return parsed.hyper_parameters, names[-1], options(**{name: getattr(parsed, name) for name in groups})
 
 
 def numbers_of(flag: str, arguments: list[str]) -> list[int]:
@@ -80,63 +87,33 @@ def numbers_of(flag: str, arguments: list[str]) -> list[int]:
 def read_options(command: str, noun: str, options: type[Options], arguments: list[str]) -> tuple[str, Options]:
     """A name and options from `NAME [flags]`, for commands without an algorithm."""
     if not arguments or arguments[0].startswith("-"):
-        usage = f"usage: fragmenta {command} {noun} [flags]"
-        if {"-h", "--help"} & set(arguments):
-            print(usage)
-            raise SystemExit(0)
-        raise ConfigError(usage)
-    flags = _parse({"options": options}, arguments[1:], f"fragmenta {command} {arguments[0]}")
-    return arguments[0], flags.options
+        if HELP & set(arguments):
+            parse(options, ["--help"], f"fragmenta {command} {noun}")
+        raise ConfigError(f"usage: fragmenta {command} {noun} [flags]")
+    return arguments[0], parse(options, arguments[1:], f"fragmenta {command} {arguments[0]}")
 
 
 def read_flags(command: str, options: type[Options], arguments: list[str]) -> Options:
     """Only options, some of which may be positional."""
-    return _parse({"options": options}, arguments, f"fragmenta {command}").options
+    return parse(options, arguments, f"fragmenta {command}")
 
 
-def _parse(groups: dict[str, type], arguments: list[str], program: str) -> Any:
-    """Parse the fields of these classes as flags with tyro; its error output becomes a one-line ConfigError."""
-    flags = dataclasses.make_dataclass(
-        "Flags", [(name, tyro.conf.OmitArgPrefixes[group]) for name, group in groups.items()]
-    )
-    stderr = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(stderr):
-            return tyro.cli(flags, args=arguments, prog=program, config=(tyro.conf.FlagCreatePairsOff,))
-    except SystemExit as stop:
-        if not stop.code:
-            raise
-    known = {name for group in groups.values() for name in _flag_names(group)}
-    for argument in arguments:
-        name = argument.partition("=")[0]
-        if name.startswith("--") and name not in known and name != "--help":
-            matches = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
-            hint = f"did you mean {matches[0]}? " if matches else ""
-            raise ConfigError(f"unknown flag '{name}': {hint}'{program} --help' lists all flags")
-    text = re.sub(r"\x1b\[[0-9;]*m|[╭╮╰╯│─]+", " ", stderr.getvalue())
-    text = re.sub(r"\s+", " ", text).strip().removeprefix("Parsing error").partition("For full helptext")[0]
-    raise ConfigError(text.strip())
+def _path_of_config(arguments: list[str]) -> Path | None:
+    for position, argument in enumerate(arguments):
+        flag, equals, path = argument.partition("=")
+        if flag == "--config":
+            following = arguments[position + 1 : position + 2]
+            if not equals and not following:
+                raise ConfigError("--config needs a file: write --config FILE.toml")
+            return Path(path if equals else following[0])
+    return None
 
 
-def _flag_names(group: type) -> set[str]:
-    names: set[str] = set()
-    for field in dataclasses.fields(group):
-        name = field.name.replace("_", "-")
-        # A string if the user's module postpones the evaluation of annotations.
-        names |= {f"--{name}", f"--no-{name}"} if field.type in (bool, "bool") else {f"--{name}"}
-    return names
-
-
-def _field_names(group: type) -> set[str]:
-    return {field.name for field in dataclasses.fields(group) if field.init}
-
-
-def _usage(command: str) -> str:
+def _overview(command: str) -> str:
     return (
-        f"usage: fragmenta {command} ALGORITHM ENVIRONMENT [flags]\n"
-        f"  algorithms:   {', '.join(ALGORITHMS)}, or module:Class for your own\n"
-        f"  environments: {', '.join(ENVIRONMENTS)}\n"
-        f"'fragmenta {command} ALGORITHM --help' lists the flags."
+        f"algorithms:    {', '.join(ALGORITHMS)}, or module:Class for your own\n"
+        f"environments:  {', '.join(ENVIRONMENTS)}, package:name, or module:Class for your own\n\n"
+        f"'fragmenta {command} ppo --help' also lists the hyper-parameters of ppo."
     )
 
 

@@ -1,6 +1,7 @@
 """`fragmenta check-env`: check whether an environment is sound, how fast it is, and which policies can host it."""
 
 import dataclasses
+import sys
 
 from fragmenta.checks.conformance import findings, hosts, rates
 from fragmenta.cli.arguments import read_options
@@ -30,7 +31,12 @@ def run(arguments: list[str]) -> int:
     sound = True
     for finding in findings(env, count):
         sound &= not finding.problem
+        if finding.trace:
+            print(finding.trace, end="", file=sys.stderr)
         print(f"  {'PROBLEM' if finding.problem else 'ok     '}  {finding.check}: {finding.problem or finding.detail}")
+        if finding.ends:
+            print(f"\n{name} is NOT sound: it cannot be stepped")
+            return 1
     print(f"\n{count} environments, random actions:")
     for mode, rate in rates(env, count):
         print(f"  {mode.ljust(22)} {rate:>12,.0f} steps/s, {1e6 / rate:,.1f} us per step")

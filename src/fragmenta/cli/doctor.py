@@ -1,5 +1,6 @@
 """`fragmenta doctor`: show the hardware and software of this machine, and whether JAX uses it."""
 
+import dataclasses
 import os
 import platform
 import shutil
@@ -8,15 +9,19 @@ from importlib.metadata import version
 import jax
 
 import fragmenta
+from fragmenta.cli.arguments import read_flags
 from fragmenta.engines.hardware import cache_folder, idle_gpu, keep_compiled_programs, setting
-from fragmenta.errors import ConfigError
 from fragmenta.worker.backends.xla import device_name
+
+
+@dataclasses.dataclass(frozen=True)
+class DoctorOptions:
+    """Show the hardware and software of this machine, and whether JAX uses it."""
 
 
 def run(arguments: list[str]) -> int:
     """Print versions, devices and folders; exit code 1 if something needs fixing."""
-    if arguments and arguments[0] not in ("-h", "--help"):
-        raise ConfigError(f"unknown argument '{arguments[0]}': 'fragmenta doctor' takes none")
+    read_flags("doctor", DoctorOptions, arguments)
     keep_compiled_programs()
     packages = ", ".join(f"{name} {version(name)}" for name in ("jax", "jaxlib", "flax", "optax", "numpy"))
     devices = ", ".join(f"{device_name(device)} ({device.device_kind})" for device in jax.devices())

@@ -24,41 +24,49 @@ Format = Literal["text", "mermaid", "svg"]
 
 
 @dataclasses.dataclass(frozen=True)
-class GraphOptions(ClusterOptions, EnvOptions):
-    """What to show."""
+class DrawingOptions:
+    """How to show the graph; for a run, instead of ALGORITHM ENVIRONMENT: `fragmenta graph RUN`."""
 
-    policy: PolicyName = "single_learner_coarse"
-    """Which part of the loop runs where."""
-    merge: bool = False
-    """Merge fragments and replicas that share a device, as training does."""
     format: Format = "text"
     """A listing, a Mermaid flowchart, or an SVG drawing through graphviz."""
 
 
 @dataclasses.dataclass(frozen=True)
-class RunGraphOptions:
-    """How to show the graph of a run."""
+class PlacementOptions(ClusterOptions):
+    """Where the fragments run."""
 
-    format: Format = "text"
-    """A listing, a Mermaid flowchart, or an SVG drawing through graphviz."""
+    policy: PolicyName = "single_learner_coarse"
+    """Which part of the loop runs where."""
+    merge: bool = False
+    """Merge fragments and replicas that share a device, as training does."""
+
+
+@dataclasses.dataclass(frozen=True)
+class GraphOptions:
+    """All flags of `fragmenta graph ALGORITHM ENVIRONMENT` but for the hyper-parameters, in the order of the help."""
+
+    drawing: DrawingOptions
+    placement: PlacementOptions
+    environment: EnvOptions
 
 
 def run(arguments: list[str]) -> int:
     """Print the graph and the programs of its fragments; for a run directory, with measurements."""
     if arguments and (os.sep in arguments[0] or Path(arguments[0]).is_dir()):
-        name, run_options = read_options("graph", "RUN", RunGraphOptions, arguments)
+        name, run_options = read_options("graph", "RUN", DrawingOptions, arguments)
         _check(run_options.format)
         run = open_run(Path(name))
         timings = read_timings(Path(name))
         _show(plan_of(run), run_options.format, timings)
         return 0
     algorithm, env, options = read("graph", GraphOptions, arguments)
-    cluster = options.cluster()  # before the first array, which would fix the number of devices
+    placement, drawing = options.placement, options.drawing
+    cluster = placement.cluster()  # before the first array, which would fix the number of devices
     cluster = dataclasses.replace(cluster, replicas=cluster.replicas or 1)
-    environment = make(env, options)
+    environment = make(env, options.environment)
     algorithm.validate(environment)
-    _check(options.format)
-    _show(project(trace(algorithm, environment), options.policy, cluster, options.merge), options.format)
+    _check(drawing.format)
+    _show(project(trace(algorithm, environment), placement.policy, cluster, placement.merge), drawing.format)
     return 0
 
 

@@ -1,11 +1,15 @@
 """The command line: `fragmenta COMMAND ...`, one module per command."""
 
 import importlib
+import os
+import select
+import signal
 import sys
 
 from fragmenta.engines.errors import RemoteError
 from fragmenta.errors import ConfigError, StorageError, unknown
 from fragmenta.training.stopping import NotFiniteError, StoppedError
+from fragmenta.version import __version__
 from fragmenta_core.faults import EnvironmentFaultError
 
 COMMANDS = {
@@ -22,15 +26,39 @@ COMMANDS = {
     "check-env": "check whether an environment is sound, how fast it is, and which policies can host it",
     "policies": "list the distribution policies",
     "doctor": "show the hardware and software of this machine, and whether JAX uses it",
+    "completion": "print a script that completes commands and flags in bash or zsh",
 }
+
+_READER_GONE = 128 + signal.SIGPIPE
+"""The exit code of a program whose output nobody reads any more."""
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; a user error prints one line on standard error and exits with code 2."""
     arguments = sys.argv[1:] if arguments is None else arguments
+    try:
+        try:
+            code = _run(arguments)
+        except SystemExit as stop:  # after printing help
+            if isinstance(stop.__context__, BrokenPipeError):  # rich turns it into this
+                return _READER_GONE
+            sys.stdout.flush()
+            raise
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        if not _nobody_reads():
+            raise
+        return _READER_GONE
+
+
+def _run(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):
         print(_usage())
         return 0 if arguments else 2
+    if arguments[0] in ("-V", "--version"):
+        print(f"fragmenta {__version__}")
+        return 0
     # Find a user's own modules in the current directory, as `python -m` does.
     sys.path.insert(0, "")
     try:
@@ -52,6 +80,16 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("fragmenta: interrupted", file=sys.stderr)
         return 130
+
+
+def _nobody_reads() -> bool:
+    """Whether standard output is a pipe whose reader has ended, as `head` does; then the rest of it is dropped."""
+    output = select.poll()
+    output.register(sys.stdout.fileno(), select.POLLOUT)
+    gone = any(event & (select.POLLERR | select.POLLHUP) for _, event in output.poll(0))
+    if gone:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return gone
 
 
 def _usage() -> str:

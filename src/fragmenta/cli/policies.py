@@ -19,11 +19,19 @@ DEFAULT = ["ppo", "CartPole-v1"]
 
 
 @dataclasses.dataclass(frozen=True)
-class PoliciesOptions(EnvOptions):
+class ReplicaOptions:
     """The number of replicas to show the policies for."""
 
     replicas: int = 2
     """Replicas of each policy's replicated fragment."""
+
+
+@dataclasses.dataclass(frozen=True)
+class PoliciesOptions:
+    """All flags of `fragmenta policies` but for the hyper-parameters, in the order of the help."""
+
+    placement: ReplicaOptions
+    environment: EnvOptions
 
 
 def run(arguments: list[str]) -> int:
@@ -31,16 +39,17 @@ def run(arguments: list[str]) -> int:
     if not arguments or arguments[0].startswith("--"):
         arguments = DEFAULT + arguments
     algorithm, env, options = read("policies", PoliciesOptions, arguments)
-    if options.replicas < 1:
-        raise ConfigError(f"replicas is {options.replicas}: it must be at least 1")
-    environment = make(env, options)
+    replicas = options.placement.replicas
+    if replicas < 1:
+        raise ConfigError(f"replicas is {replicas}: it must be at least 1")
+    environment = make(env, options.environment)
     algorithm.validate(environment)
     graph = trace(algorithm, environment)
-    print(f"{type(algorithm).__name__} on {env}, {algorithm.num_envs} environments, {options.replicas} replicas")
+    print(f"{type(algorithm).__name__} on {env}, {algorithm.num_envs} environments, {replicas} replicas")
     for name, policy in POLICIES.items():
         aliases = [alias for alias, target in ALIASES.items() if target == name]
         print(f"\n{name}" + (f" (also {', '.join(aliases)})" if aliases else ""))
-        lines = [*(inspect.getdoc(policy) or "").splitlines(), *_describe(graph, name, options.replicas)]
+        lines = [*(inspect.getdoc(policy) or "").splitlines(), *_describe(graph, name, replicas)]
         for line in filter(None, lines):
             print(f"    {line}")
     print("\nYour own: a function (stages, cluster) -> list of Fragment, passed as --policy module:function")

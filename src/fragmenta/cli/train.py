@@ -1,5 +1,6 @@
 """`fragmenta train`: train, showing the plan first and then the progress."""
 
+import contextlib
 import dataclasses
 import json as json_format
 import re
@@ -9,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fragmenta.cli.arguments import ClusterOptions, PolicyName, read
+from fragmenta.cli.config_file import config_text
 from fragmenta.cli.trace import how_to_look
 from fragmenta.cli.view import PlainView, TerminalView
 from fragmenta.engines import EngineOptions
@@ -23,8 +25,8 @@ from fragmenta.training.train import train
 
 
 @dataclasses.dataclass(frozen=True)
-class TrainOptions(ClusterOptions, EngineOptions, EnvOptions, SaveOptions, EvaluationOptions):
-    """Where and how to run."""
+class PolicyOptions:
+    """The distribution policy and the engine."""
 
     policy: PolicyName | None = None
     """The distribution policy: which stages run where; `fragmenta policies` lists them. Synchronous ones never change
@@ -32,16 +34,29 @@ class TrainOptions(ClusterOptions, EngineOptions, EnvOptions, SaveOptions, Evalu
     engine: str = "local"
     """What runs the fragments: local (threads in this process), processes (a process per replica on this machine), or
     ray (a process per replica on a Ray cluster)."""
+
+
+@dataclasses.dataclass(frozen=True)
+class PlacementOptions(ClusterOptions, PolicyOptions):
+    """Where the fragments run."""
+
     merge: bool = True
     """Merge fragments and replicas that share a device."""
+    deadline: float = 300.0
+    """Timeout in seconds for one fragment to wait for another, and for a process to compile; the error names who waited
+    for what."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ResultOptions:
+    """The seed, and what the run writes and prints."""
+
     seed: int = 0
+    """The seed of networks, actions and environments: the same seed gives the same run."""
     seeds: int = 1
     """Train this many seeds, starting at --seed, as one program (policy fused only); each gets a subdirectory."""
     run_dir: Path | None = None
     """A new directory for configuration, metrics, graph, parameters and summary. Default: a new name under runs/."""
-    deadline: float = 300.0
-    """Timeout in seconds for one fragment to wait for another, and for a process to compile; the error names who waited
-    for what."""
     sinks: str = "tensorboard"
     """Where metrics go besides metrics.jsonl: tensorboard, wandb, mlflow, several with commas, or none."""
     trace: bool = False
@@ -49,46 +64,65 @@ class TrainOptions(ClusterOptions, EngineOptions, EnvOptions, SaveOptions, Evalu
     `fragmenta graph RUN` draws."""
     json: bool = False
     """Print the summary as JSON and nothing else."""
+    config: Path | None = None
+    """A TOML file with values for flags, as --print-config writes it; flags on the command line win."""
+    print_config: bool = False
+    """Print the effective configuration as TOML, and do nothing else."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainOptions:
+    """All flags of `fragmenta train` but for the hyper-parameters, in the order of the help."""
+
+    environment: EnvOptions
+    placement: PlacementOptions
+    processes: EngineOptions
+    result: ResultOptions
+    saving: SaveOptions
+    evaluation: EvaluationOptions
 
 
 def run(arguments: list[str]) -> int:
     """Parse the flags, train, print the result."""
     algorithm, env, options = read("train", TrainOptions, arguments)
+    result, placement = options.result, options.placement
+    if result.print_config:
+        print(config_text(algorithm, env, options))
+        return 0
     stamp = time.strftime("%Y%m%d-%H%M%S")
-    named = "-".join(filter(None, (type(algorithm).__name__.lower(), env, options.policy, str(options.seed), stamp)))
+    named = "-".join(filter(None, (type(algorithm).__name__.lower(), env, placement.policy, str(result.seed), stamp)))
     default = Path("runs") / re.sub(r"[:/]", ".", named)
-    run_dir = options.run_dir or _unused(default)
-    engine_options = EngineOptions(options.address, options.placement, options.restarts, options.watchdog)
-    cluster = options.cluster(options.engine, engine_options)
+    run_dir = result.run_dir or _unused(default)
+    cluster = placement.cluster(placement.engine, options.processes)
     warning = idle_gpu()
     if warning:
         print(f"fragmenta: {warning}", file=sys.stderr)
-    view = None if options.json else TerminalView() if sys.stdout.isatty() else PlainView()
+    view = None if result.json else TerminalView() if sys.stdout.isatty() else PlainView()
 
     def start() -> Result:
         return train(
             algorithm,
             env,
-            policy=options.policy,
-            engine=options.engine,
-            seed=options.seed,
-            seeds=options.seeds,
+            policy=placement.policy,
+            engine=placement.engine,
+            seed=result.seed,
+            seeds=result.seeds,
             cluster=cluster,
             run_dir=run_dir,
             watcher=view,
             options=RunOptions(
-                options,
-                engine_options,
-                SaveOptions(options.checkpoint_every, options.keep_last, options.keep_best),
-                EvaluationOptions(options.eval_every, options.eval_episodes),
-                parse_sinks(options.sinks),
-                options.merge,
-                options.deadline,
-                options.trace,
+                options.environment,
+                options.processes,
+                options.saving,
+                options.evaluation,
+                parse_sinks(result.sinks),
+                placement.merge,
+                placement.deadline,
+                result.trace,
             ),
         )
 
-    return show(view, run_dir, start, options.trace)
+    return show(view, run_dir, start, result.trace)
 
 
 def show(
@@ -96,7 +130,9 @@ def show(
 ) -> int:
     """Train, and print the result: to the view, or as JSON if there is none."""
     try:
-        result = start()
+        # What an environment prints must not mix with the summary that a script reads.
+        with contextlib.nullcontext() if view else contextlib.redirect_stdout(sys.stderr):
+            result = start()
     finally:
         if view:
             view.close()

@@ -9,7 +9,7 @@ from fragmenta.envs import EnvOptions
 
 
 @dataclasses.dataclass(frozen=True)
-class VerifyOptions(EnvOptions):
+class ComparisonOptions:
     """What to compare with the plain program."""
 
     policy: tuple[PolicyName, ...] = ()
@@ -21,6 +21,15 @@ class VerifyOptions(EnvOptions):
     iterations: int = 3
     """Training iterations to compare."""
     seed: int = 0
+    """The seed of networks, actions and environments."""
+
+
+@dataclasses.dataclass(frozen=True)
+class VerifyOptions:
+    """All flags of `fragmenta verify` but for the hyper-parameters, in the order of the help."""
+
+    comparison: ComparisonOptions
+    environment: EnvOptions
 
 
 def run(arguments: list[str]) -> int:
@@ -28,13 +37,16 @@ def run(arguments: list[str]) -> int:
     # Before importing the user's module: it may create arrays, which fixes the number of devices.
     ensure_cpu_devices(devices_for(numbers_of("--replicas", arguments)))
     algorithm, env, options = read("verify", VerifyOptions, arguments)
-    settings = options.engine, options.iterations, options.seed, options
+    comparison_options = options.comparison
+    policies, replicas = comparison_options.policy or None, comparison_options.replicas or None
+    iterations = comparison_options.iterations
+    settings = comparison_options.engine, iterations, comparison_options.seed, options.environment
     compared = []
-    for comparison in comparisons(algorithm, env, options.policy or None, options.replicas or None, *settings):
+    for comparison in comparisons(algorithm, env, policies, replicas, *settings):
         if not compared:
             print(
                 f"{type(algorithm).__name__} on {env}, {algorithm.num_envs} environments: every leaf of the state and "
-                f"every metric against jax.jit(iterate), after each of {options.iterations} iterations"
+                f"every metric against jax.jit(iterate), after each of {iterations} iterations"
             )
         compared.append(comparison)
         print(f"  {comparison.policy:<22} x{comparison.replicas}  {comparison}", flush=True)

@@ -36,7 +36,7 @@ class EngineOptions:
             raise ConfigError(f"placement is '{self.placement}': choose one of {', '.join(PLACEMENTS)}")
         if self.restarts < 0:
             raise ConfigError(f"restarts is {self.restarts}: it must be at least 0")
-        if self.watchdog <= 0:
+        if not self.watchdog > 0:  # NaN is not
             raise ConfigError(f"watchdog is {self.watchdog}: it must be more than 0 seconds")
 
 

@@ -31,6 +31,10 @@ ENVIRONMENTS: dict[str, Callable[[], Environment]] = {
     "Pendulum-v1": Pendulum,
     "Acrobot-v1": Acrobot,
     "MountainCar-v0": MountainCar,
+}
+"""The built-in environments, all of them in JAX."""
+
+PROBES: dict[str, Callable[[], Environment]] = {
     "ProbeConstant": ProbeConstant,
     "ProbeObservation": ProbeObservation,
     "ProbeDiscount": ProbeDiscount,
@@ -39,7 +43,7 @@ ENVIRONMENTS: dict[str, Callable[[], Environment]] = {
     "ProbeMemory": ProbeMemory,
     "ProbeTeam": ProbeTeam,
 }
-"""The built-in environments, all of them in JAX."""
+"""Environments with known values, to test algorithms; found by name, but not listed."""
 
 ADAPTERS = ("brax", "craftax", "gymnax", "jaxmarl", "jumanji", "playground")
 """Packages of JAX environments, named `package:name`; each has an adapter in the module of that name."""
@@ -76,8 +80,9 @@ def make(env: str | Environment, options: EnvOptions | None = None) -> Environme
 
 def _make_jax_env(env: str) -> Environment | None:
     package, colon, name = env.partition(":")
-    if env in ENVIRONMENTS:
-        return ENVIRONMENTS[env]()
+    built_in = ENVIRONMENTS.get(env) or PROBES.get(env)
+    if built_in:
+        return built_in()
     if colon and package in ADAPTERS:
         return importlib.import_module(f"fragmenta.envs.{package}").make(name)
     return None
@@ -105,6 +110,7 @@ def _construct(env: str, kind: type[Environment], arguments: dict[str, Any]) -> 
 __all__ = [
     "ADAPTERS",
     "ENVIRONMENTS",
+    "PROBES",
     "Box",
     "Dict",
     "Discrete",

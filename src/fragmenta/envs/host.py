@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import functools
+import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,10 +14,19 @@ import numpy as np
 from fragmenta.envs.base import Environment, Finished, Transition, World
 from fragmenta.errors import ConfigError
 from fragmenta.stage import per_environment, stage
-from fragmenta_core.faults import UnusableError
+from fragmenta_core.faults import EnvironmentFaultError, UnusableError
 from fragmenta_core.spaces import Space, assemble, leaves
 from fragmenta_host.catalogue import Spec
-from fragmenta_host.pool import Pool, PoolOptions
+from fragmenta_host.pool import ClosedPoolError, Pool, PoolOptions
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """JAX logs every exception of a callback with its traceback; faults of environments are reported as such."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, EnvironmentFaultError | ClosedPoolError)
+
+
+logging.getLogger("jax._src.callback").addFilter(_is_news)
 
 
 @dataclasses.dataclass(frozen=True)

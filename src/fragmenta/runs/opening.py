@@ -14,7 +14,7 @@ from fragmenta.algorithms import Algorithm
 from fragmenta.algorithms.named import algorithm_class, algorithm_name
 from fragmenta.engines import engine_named
 from fragmenta.engines.hardware import local_cluster, use_cpu_devices
-from fragmenta.envs import ADAPTERS, ENVIRONMENTS, Environment, EnvOptions, Stack, make
+from fragmenta.envs import ADAPTERS, ENVIRONMENTS, PROBES, Environment, EnvOptions, Stack, make
 from fragmenta.errors import ConfigError
 from fragmenta.policies import Cluster
 from fragmenta.runs.checkpoints import CHECKPOINTS, CheckpointFolder
@@ -129,7 +129,7 @@ def _name_of(env: Environment) -> str | None:
     package = type(env).__module__.rpartition(".")[2]
     if package in ADAPTERS and make(name := f"{package}:{getattr(env, 'name', '')}") == env:
         return name
-    return next((name for name, maker in ENVIRONMENTS.items() if maker() == env), None)
+    return next((name for name, maker in {**ENVIRONMENTS, **PROBES}.items() if maker() == env), None)
 
 
 def _read(path: Path) -> dict[str, Any]:

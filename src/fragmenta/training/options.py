@@ -29,7 +29,7 @@ class RunOptions:
 
     def check(self) -> None:
         """Raise ConfigError for values that cannot be used."""
-        if self.deadline <= 0:
+        if not self.deadline > 0:  # NaN is not
             raise ConfigError(f"deadline is {self.deadline}: it must be more than 0 seconds")
         self.engine.check()
         self.saving.check()

@@ -1,0 +1,116 @@
+"""Parse the fields of dataclasses as flags with tyro; a mistake becomes a ConfigError of one line."""
+
+import contextlib
+import dataclasses
+import difflib
+import io
+import re
+from collections.abc import Iterable
+from typing import TypeVar
+
+import tyro
+from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
+
+from fragmenta.errors import ConfigError
+
+Parsed = TypeVar("Parsed")
+_registry = ConstructorRegistry()
+
+
+def parse(flags: type[Parsed], arguments: list[str], program: str, description: str | None = None) -> Parsed:
+    """The flags in the arguments; a field of `flags` that is a dataclass is a group of flags in the help."""
+    stderr = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(stderr):
+            return tyro.cli(
+                flags,
+                args=arguments,
+                prog=program,
+                description=description,
+                registry=_registry,
+                config=(tyro.conf.OmitArgPrefixes,),
+            )
+    except SystemExit as stop:
+        if not stop.code:
+            raise
+    known = flag_names(flags)
+    for argument in arguments:
+        name = argument.partition("=")[0]
+        if name.startswith("--") and name not in known and name != "--help":
+            match = closest(name.removeprefix("--"), (flag.removeprefix("--") for flag in known))
+            hint = f"did you mean --{match}? " if match else ""
+            raise ConfigError(f"unknown flag '{name}': {hint}'{program} --help' lists all flags")
+    raise ConfigError(_one_line(stderr.getvalue()))
+
+
+def flag_names(flags: type) -> set[str]:
+    """The names of all flags of a dataclass and its groups."""
+    names: set[str] = set()
+    for field in _fields(flags):
+        name = field.name.replace("_", "-")
+        names |= {f"--{name}", f"--no-{name}"} if is_switch(field) else {f"--{name}"}
+    return names
+
+
+def field_names(flags: type) -> set[str]:
+    """The names of the fields that are flags."""
+    return {field.name for field in _fields(flags)}
+
+
+def is_switch(field: dataclasses.Field) -> bool:
+    """Whether a field is given as `--name` or `--no-name`, without a value."""
+    return field.type in (bool, "bool")  # a string if the user's module postpones the evaluation of annotations
+
+
+def closest(name: str, choices: Iterable[str]) -> str | None:
+    """What was probably meant: the choice with these initials (`lr`), with this word (`steps`), or a similar one."""
+    names = sorted(choices)
+    words = {choice: re.split("[-_]", choice) for choice in names}
+    by_initials = [choice for choice in names if "".join(word[:1] for word in words[choice]) == name]
+    by_word = [choice for choice in names if name in words[choice]]
+    similar = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
+    return next(iter([*by_initials, *by_word, *similar]), None)
+
+
+def whole_number(text: str) -> int:
+    """The integer that a text stands for; `1e6` is one."""
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.5
+    if not number.is_integer():
+        raise ValueError(f"'{text}' is not a whole number")
+    return int(number)
+
+
+@_registry.primitive_rule
+def _whole_numbers(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec | None:
+    if info.type is not int:
+        return None
+    return PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="INT",
+        instance_from_str=lambda texts: whole_number(texts[0]),
+        is_instance=lambda value: isinstance(value, int),
+        str_from_instance=lambda value: [str(value)],
+    )
+
+
+def _fields(flags: type) -> Iterable[dataclasses.Field]:
+    for field in dataclasses.fields(flags):
+        if dataclasses.is_dataclass(field.type) and isinstance(field.type, type):
+            yield from _fields(field.type)
+        elif field.init:
+            yield field
+
+
+def _one_line(text: str) -> str:
+    text = re.sub(r"\x1b\[[0-9;]*m|[╭╮╰╯│─]+|-{3,}", " ", text)  # frames, in Unicode or ASCII
+    text = re.sub(r"\s+", " ", text).strip()
+    text = re.sub(r"^(Parsing error|Value error|Unrecognized options(?= Unrec))|For full helptext.*", "", text).strip()
+    # The help of the flag says nothing more, but for a flag that is missing it is all there is.
+    return text if "(required)" in text else text.partition(" Argument helptext:")[0]

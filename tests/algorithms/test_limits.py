@@ -1,0 +1,58 @@
+"""Values of hyper-parameters that cannot be meant are refused before anything starts, from Python as well."""
+
+import dataclasses
+import math
+from typing import Any
+
+import pytest
+
+import fragmenta
+from fragmenta.algorithms import ALGORITHMS
+
+WRONG = {
+    "num_envs": [0, -1, 2.0],
+    "total_steps": [0, 1e6],
+    "horizon": [0, True],
+    "learning_rate": [-1e-3, math.nan, math.inf, "0.1"],
+    "gamma": [1.01, -0.1, math.nan],
+    "entropy_cost": [-0.01],
+    "value_cost": [-0.5],
+    "max_grad_norm": [0.0, -1.0],
+    "hidden": [(0,), (64, -1), (64, 1.5)],
+    "epochs": [0],
+    "minibatches": [0, -8],
+    "gae_lambda": [1.5, -0.1],
+    "clip": [0.0, -0.2],
+    "memory": [0],
+    "trace_decay": [2.0],
+    "clip_rho": [0.0],
+    "clip_c": [-1.0],
+}
+UNLIMITED = {"compute", "normalize_observations", "normalize_rewards", "anneal", "clip_value", "shared"}
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_values_that_cannot_be_meant_are_refused(name: str) -> None:
+    env = "ProbeTeam" if name == "mappo" else "CartPole-v1"
+    for field in dataclasses.fields(ALGORITHMS[name]):
+        assert field.name in UNLIMITED or field.name in WRONG, f"{field.name} is not tested"
+        for value in WRONG.get(field.name, []):
+            settings: dict[str, Any] = {field.name: value}
+            with pytest.raises(fragmenta.ConfigError, match=rf"^{field.name} is .*: .*must be "):
+                fragmenta.train(ALGORITHMS[name](**settings), env)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"gamma": 1.5}, "gamma is 1.5: it must be from 0 to 1"),
+        ({"epochs": 0}, "epochs is 0: it must be at least 1"),
+        ({"total_steps": 1e6}, "total_steps is 1000000.0: it must be a whole number"),
+        ({"learning_rate": "0.1"}, "learning_rate is '0.1': it must be a number"),
+        ({"hidden": (64, 0)}, r"hidden is \(64, 0\): each width must be at least 1"),
+        ({"clip": 0.0}, "clip is 0.0: it must be more than 0"),
+    ],
+)
+def test_the_message_names_value_and_range(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(fragmenta.ConfigError, match=f"^{message}$"):
+        fragmenta.train(fragmenta.PPO(**settings), "CartPole-v1")
