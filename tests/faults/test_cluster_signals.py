@@ -68,6 +68,33 @@ def test_processes_listen_on_loopback_only_and_ctrl_c_saves_and_leaves_none(begi
     assert list((run_dir / "checkpoints").iterdir())
 
 
+RAY = ["CartPole-v1", *TINY, "--engine", "ray", "--cpu-devices", "2", "--no-merge"]
+
+
+def test_preempted_a_run_on_ray_saves_and_leaves_no_process(begin, run_dir: Path) -> None:
+    process, servers = begin(*RAY, "--policy", "single_learner_coarse")
+    process.send_signal(signal.SIGTERM)
+    _, output = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert not psutil.wait_procs(servers, 10)[1]
+    assert re.match(r"fragmenta: SIGTERM: saved after .*; continue with", output.splitlines()[-1]), output
+    assert "received at time" not in output, "Ray's own handler"
+    assert list((run_dir / "checkpoints").iterdir())
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("gap", [0.05, 1.0])
+def test_interrupted_twice_a_run_on_ray_ends_in_seconds_and_leaves_no_process(gap: float, begin) -> None:
+    process, servers = begin(*RAY, "--policy", "single_learner_coarse")
+    process.send_signal(signal.SIGINT)
+    time.sleep(gap)
+    process.send_signal(signal.SIGINT)
+    _, output = process.communicate(timeout=10)
+    assert process.returncode == 130
+    assert "Traceback" not in output
+    assert not psutil.wait_procs(servers, 10)[1]
+
+
 @pytest.mark.parametrize("policy", ["single_learner_coarse", pytest.param("central", marks=pytest.mark.full)])
 def test_a_killed_coordinator_leaves_no_process_and_the_run_can_be_resumed(policy: str, begin, run_dir: Path) -> None:
     process, members = begin(*PROCESSES, "--policy", policy, "--checkpoint-every", "1")

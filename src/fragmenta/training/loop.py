@@ -113,6 +113,7 @@ def run_job(job: Job, start: Start) -> Result:
         leaves, structure = jax.tree.flatten(state)
         engine.begin(leaves, last_good.in_flight)
         del state, leaves  # the engine has its own copy
+        job.stop.is_compiling = False
         log = _Log(job, start.iteration, start.steps, start.records, time.monotonic() - compiling)
         try:
             while log.iteration < log.iterations and not job.stop:
