@@ -1,6 +1,7 @@
 """`eval`, `play` and `export` on a run directory, from a user's perspective."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,8 @@ def output_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (["eval", "run", "--episodes", "many"], "invalid literal for int() with base 10: 'many'"),
         (["eval", "run", "--seed", "-3"], "seed is -3"),
         (["eval", "run", "--episode", "3"], "unknown flag '--episode': did you mean --episodes?"),
+        (["eval", "run", "--checkpoint", "7"], "no checkpoint '7' (there are: 2): choose best, last or an iteration"),
+        (["export", "run", "--checkpoint", "newest"], "no checkpoint 'newest' (there are: 2)"),
         (["play", "nowhere"], "there is no run directory 'nowhere'"),
         (["play", "run", "--out", "video.png"], "out is 'video.png': choose a name that ends in .gif or .mp4"),
         (["play", "run", "--out", "no/video.gif"], "there is no directory 'no'"),
@@ -115,3 +118,22 @@ def test_export_says_how_to_call_the_exported_policy(
     (tmp_path / "file").write_text("")
     assert main(["export", str(runs / "run"), "--out", str(tmp_path / "file")]) == 2
     assert "cannot write to" in capsys.readouterr().err
+
+
+def test_a_damaged_summary_is_one_line(runs: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    shutil.copytree(runs / "run", tmp_path / "run")
+    for content in ("{", "[]"):
+        (tmp_path / "run" / "summary.json").write_text(content)
+        capsys.readouterr()
+        assert main(["eval", str(tmp_path / "run"), "--episodes", "1"]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert "summary.json'" in line
+
+
+def test_deleted_metrics_are_one_line_at_resume(runs: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    shutil.copytree(runs / "run", tmp_path / "run")
+    (tmp_path / "run" / "metrics.jsonl").unlink()
+    assert main(["resume", str(tmp_path / "run"), "--total-steps", "128"]) == 2
+    missing = tmp_path / "run" / "metrics.jsonl"
+    assert f"'{missing}' is missing: restore it from a backup, or train again" in capsys.readouterr().err
+    assert (tmp_path / "run" / "summary.json").exists(), "nothing was removed"

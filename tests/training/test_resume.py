@@ -193,6 +193,28 @@ def test_a_run_can_be_extended(tmp_path: Path) -> None:
     assert fragmenta.resume(tmp_path / "run").summary["iterations"] == 2 * ITERATIONS
 
 
+def test_resumed_from_an_earlier_checkpoint_everything_after_it_is_discarded(tmp_path: Path) -> None:
+    options = RunOptions(saving=SaveOptions(checkpoint_every=1, keep_last=10))
+    with pytest.raises(StoppedError):  # so that this iteration is saved for certain
+        fragmenta.train(
+            ALGORITHMS["ppo"],
+            "CartPole-v1",
+            "fused",
+            total_steps=6 * 32,
+            run_dir=tmp_path / "run",
+            watcher=StopAt(3),
+            options=options,
+        )
+    whole = fragmenta.resume(tmp_path / "run")
+    again = fragmenta.resume(tmp_path / "run", total_steps=5 * 32, checkpoint="3")
+    assert again.summary["iterations"] == 5
+    folder = CheckpointFolder(tmp_path / "run" / "checkpoints")
+    assert max(int(name) for name in folder.names()) == 5
+    assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 5
+    extended = fragmenta.resume(tmp_path / "run", total_steps=6 * 32)
+    assert extended.summary["params_sha256"] == whole.summary["params_sha256"]
+
+
 def test_several_seeds_are_resumed_together(tmp_path: Path) -> None:
     algorithm = fragmenta.A2C(**SMALL, total_steps=ITERATIONS * 32)
     whole = fragmenta.train(algorithm, "CartPole-v1", seeds=2)

@@ -130,6 +130,7 @@ def run_job(job: Job, start: Start) -> Result:
                     job.evaluation.consider(log.iteration, log.steps, job.algorithm.params(state))
                 position = log.iteration, log.steps, log.tally.return_mean
                 last_good = Checkpoint(to_arrays(state), *position, engine.in_flight())
+                job.saver.consider(last_good)
                 if job.saver.due(log.iteration):
                     job.saver.save(last_good)
             engine.finish()

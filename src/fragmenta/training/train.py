@@ -83,20 +83,23 @@ def resume(
     watcher: Watcher | None = None,
     engine: str | None = None,
     engine_options: EngineOptions | None = None,
+    checkpoint: str = "last",
 ) -> Result:
     """Continue a run from its latest checkpoint in the same directory, under the same or another policy and engine.
 
-    Pass `algorithm` and `env` if only Python code can create them; a larger `total_steps` extends the run.
+    Pass `algorithm` and `env` if only Python code can create them; a larger `total_steps` extends the run. From another
+    checkpoint (`best`, or an iteration), everything after it is discarded.
     """
     opened = open_run(run_dir, algorithm, env)
     config, resumed = opened.config, opened.algorithm
     if total_steps is not None:
         resumed = dataclasses.replace(resumed, total_steps=total_steps)
     with locked(opened.path):
-        checkpoint = CheckpointFolder(opened.path / CHECKPOINTS).newest()
-        if checkpoint.steps >= resumed.total_steps:
-            done = f"'{opened.path}' has completed its {checkpoint.steps:,} steps"
-            raise ConfigError(f"{done}: give a larger total, as in --total-steps {2 * checkpoint.steps}")
+        folder = CheckpointFolder(opened.path / CHECKPOINTS)
+        began = folder.chosen(checkpoint)
+        if began.steps >= resumed.total_steps:
+            done = f"'{opened.path}' has completed its {began.steps:,} steps"
+            raise ConfigError(f"{done}: give a larger total, as in --total-steps {2 * began.steps}")
         options = RunOptions(
             engine=engine_options or EngineOptions(**config["engine_options"]),
             saving=SaveOptions(**config["saving"]),
@@ -112,7 +115,10 @@ def resume(
         environment = opened.env, config["env"], config["env_options"]
         seeds = config["seed"], config["seeds"]
         run = plan_run(Request(resumed, *environment, policy or config["policy"], chosen, cluster, *seeds, options))
-        return _start(run, RunDirectory.reopened(opened.path, checkpoint.iteration), watcher, checkpoint)
+        directory = RunDirectory.reopened(opened.path, began.iteration)
+        if checkpoint != "last":
+            folder.discard_after(began.iteration)
+        return _start(run, directory, watcher, began)
 
 
 def _start(
