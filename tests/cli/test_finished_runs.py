@@ -2,12 +2,25 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fragmenta import PPO, train
 from fragmenta.cli.main import main
+from fragmenta.training.loop import Progress
+from fragmenta.training.stopping import StoppedError
+from helpers import StopAt
+
+
+class Failing(StopAt):
+    """A watcher whose code fails."""
+
+    def progressed(self, progress: Progress) -> None:
+        raise RuntimeError("my error")
 
 
 @pytest.fixture(scope="module")
@@ -118,6 +131,33 @@ def test_export_says_how_to_call_the_exported_policy(
     (tmp_path / "file").write_text("")
     assert main(["export", str(runs / "run"), "--out", str(tmp_path / "file")]) == 2
     assert "cannot write to" in capsys.readouterr().err
+
+
+def test_runs_are_listed_with_their_state(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tiny = ["--num-envs", "4", "--horizon", "8", "--minibatches", "2", "--hidden", "8"]
+    assert main(["train", "ppo", "CartPole-v1", *tiny, "--total-steps", "640", "--run-dir", str(tmp_path / "a")]) == 0
+    with pytest.raises(StoppedError):
+        train(PPO(num_envs=4, horizon=8), "CartPole-v1", run_dir=tmp_path / "b", watcher=StopAt(2))
+    with pytest.raises(RuntimeError, match="my error"):
+        train(PPO(num_envs=4, horizon=8), "CartPole-v1", run_dir=tmp_path / "c", watcher=Failing(-1))
+    shutil.copytree(tmp_path / "a", tmp_path / "d")
+    with (tmp_path / "d" / "history.jsonl").open("a") as file:  # resumed and killed
+        file.write('{"event": "resumed", "time": "2999-01-01T00:00:00", "steps": 640}\n')
+    shutil.copytree(tmp_path / "d", tmp_path / "e")
+    hold = f"import fcntl, sys, time; f = open({str(tmp_path / 'e' / '.lock')!r}, 'a+'); fcntl.lockf(f, fcntl.LOCK_EX)"
+    wait = "print('held', flush=True); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", f"{hold}; {wait}"], stdin=-1, stdout=-1) as holder:
+        assert holder.stdout
+        holder.stdout.readline()
+        rows = [line.split("│")[1:-1] for line in output_of(capsys, "runs", str(tmp_path)).splitlines() if "│" in line]
+        holder.communicate()
+    states = {row[0].strip(): row[6].strip() for row in rows}
+    assert states == {"a": "done", "b": "stopped", "c": "failed", "d": "failed", "e": "running"}
+    (first,) = [[cell.strip() for cell in row] for row in rows if row[0].strip() == "a"]
+    assert first[1:5] == ["ppo", "CartPole-v1", "fused", "640"]
+    assert float(first[5]) > 0
+    assert main(["runs", str(tmp_path / "a")]) == 2
+    assert "has no runs" in capsys.readouterr().err
 
 
 def test_a_damaged_summary_is_one_line(runs: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from fragmenta.graph.show import to_mermaid
 from fragmenta.pictures.curve import draw_curve
 from fragmenta.policies import Cluster, Policy
 from fragmenta.runs.checkpoints import CHECKPOINTS, Checkpoint, CheckpointFolder
+from fragmenta.runs.history import recorded
 from fragmenta.runs.lock import locked
 from fragmenta.runs.metrics import MetricsLog
 from fragmenta.runs.opening import cluster_of, describe_environment, open_run
@@ -28,7 +29,9 @@ from fragmenta.training.options import RunOptions
 from fragmenta.training.planning import PlannedRun, Request, plan_run
 from fragmenta.training.seeds import Seeds, write_seeds
 from fragmenta.training.start import Start
-from fragmenta.training.stopping import Stop, stopped_by_signals
+from fragmenta.training.stopping import Stop, StoppedError, stopped_by_signals
+
+STOPPED = (StoppedError, KeyboardInterrupt)
 
 
 def train(
@@ -69,7 +72,7 @@ def train(
     if run_dir is None:
         return _start(run, None, watcher, None)
     directory = RunDirectory.new(Path(run_dir))
-    with locked(directory.path):
+    with locked(directory.path), recorded(directory.path, 0, STOPPED):
         return _start(run, directory, watcher, None)
 
 
@@ -118,7 +121,8 @@ def resume(
         directory = RunDirectory.reopened(opened.path, began.iteration)
         if checkpoint != "last":
             folder.discard_after(began.iteration)
-        return _start(run, directory, watcher, began)
+        with recorded(opened.path, began.steps, STOPPED):
+            return _start(run, directory, watcher, began)
 
 
 def _start(
