@@ -163,6 +163,17 @@ def test_nothing_is_left_behind() -> None:
     assert set(os.listdir("/dev/shm")) <= shared
 
 
+def test_processes_that_environments_start_end_with_them() -> None:
+    environments = pool("fork")
+    environments.reset(np.arange(COUNT))
+    family = psutil.Process().children(recursive=True)
+    assert len(family) == 2 + COUNT
+    started = time.monotonic()
+    environments.close()
+    assert time.monotonic() - started < 3, "it does not wait for output that never ends"
+    assert not psutil.wait_procs(family, 5)[1]
+
+
 def test_a_fault_in_the_first_step_of_the_second_lane() -> None:
     environments = pool("raise", share=4, at=1, restarts=1)
     environments.open(2)
