@@ -17,6 +17,8 @@ from fragmenta_host.single import ResetResult, Single, StepResult
 Maker = Callable[[], Single]
 STEP = "observation", "reward", "terminated", "truncated", "info"
 """The values that a step of an environment returns."""
+CAUGHT = (Exception, SystemExit)
+"""Errors of environments; one that calls sys.exit must not end the run without a word."""
 
 
 class SerialEnvs:
@@ -38,7 +40,7 @@ class SerialEnvs:
             self._set_busy(index)
             try:
                 self._members[index] = self._maker()
-            except Exception as error:
+            except CAUGHT as error:
                 return [fault_from(index, "construction", error)]
         self._set_busy(-1)
         return []
@@ -50,7 +52,7 @@ class SerialEnvs:
             self._set_busy(index)
             try:
                 self._write_reset(index, env.reset(int(seeds[index])))
-            except Exception as error:
+            except CAUGHT as error:
                 faults.append(fault_from(index, "reset", error))
         self._set_busy(-1)
         return faults
@@ -63,7 +65,7 @@ class SerialEnvs:
         try:
             self._members[index] = self._maker()
             self._write_reset(index, self._members[index].reset(seed))
-        except Exception as error:
+        except CAUGHT as error:
             return [fault_from(index, "restart", error)]
         finally:
             self._set_busy(-1)
@@ -83,7 +85,7 @@ class SerialEnvs:
             busy[slot] = index + 1
             try:
                 results[index] = members[index].step(action)
-            except Exception as error:
+            except CAUGHT as error:
                 faults.append(fault_from(index, "step", error))
         try:
             if faults:
@@ -103,7 +105,7 @@ class SerialEnvs:
             busy[slot] = index + 1
             try:
                 self._write_reset(index, members[index].reset(None))
-            except Exception as error:
+            except CAUGHT as error:
                 faults.append(fault_from(index, "step", error))
         busy[slot] = 0
         return faults

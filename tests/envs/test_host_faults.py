@@ -38,6 +38,7 @@ def run(environments: Pool, steps: int = 8) -> list[np.ndarray]:
 FAULTS = {
     "raise": "step raised ValueError: the motor is stuck",
     "exit": "ended its process with exit code 7",
+    "leave": "step raised SystemExit: 5",
     "segfault": "ended its process by SIGSEGV",
     "hang": "did not finish within 2 s, so its process was killed",
     "nan": "step returned NaN in its observation, expected numbers",

@@ -59,6 +59,9 @@ class Steady(gymnasium.Env):
     def _exit(self) -> Any:
         os._exit(7)
 
+    def _leave(self) -> Any:
+        raise SystemExit(5)
+
     def _segfault(self) -> Any:
         ctypes.string_at(0)
 
