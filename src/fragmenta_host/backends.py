@@ -8,6 +8,7 @@ import numpy as np
 from fragmenta_core.arrays import Arrays, Description
 from fragmenta_core.faults import Fault
 from fragmenta_host.catalogue import Spec, single_maker, vector_class
+from fragmenta_host.guard import Guard
 from fragmenta_host.nan import nan_faults
 from fragmenta_host.priority import never_preempt
 from fragmenta_host.serial import SerialEnvs
@@ -44,10 +45,15 @@ class RestartingBackend(Backend, Protocol):
 
 
 class InProcess:
-    """Serially in the caller's thread, or in several threads; an environment that crashes ends the run."""
+    """Serially in the caller's thread, or in several threads. An environment that crashes ends the run; a guard says
+    which one it was."""
 
-    def __init__(self, spec: Spec, description: Description, count: int, threads: int) -> None:
+    def __init__(
+        self, spec: Spec, description: Description, count: int, threads: int, first: int, timeout: float
+    ) -> None:
         self.arrays = Arrays(description, count)
+        self._guard = Guard(str(spec), first, timeout)
+        self.arrays.busy = self._guard.busy
         maker = single_maker(spec)
         self._serial_envs = [
             SerialEnvs(maker, description, self.arrays, range(i, count, threads), i) for i in range(threads)
@@ -61,6 +67,7 @@ class InProcess:
 
     def step(self, low: int, high: int) -> tuple[list[Fault], list[int]]:
         """One step, in all threads."""
+        self._guard.steps += 1
         if self._threads is None:
             return self._serial_envs[0].step(low, high), []
         results = self._threads.map(lambda envs: envs.step(low, high), self._serial_envs)
@@ -81,6 +88,8 @@ class InProcess:
             self._threads.shutdown()
         for envs in self._serial_envs:
             envs.close()
+        self.arrays.busy = self.arrays.busy.copy()
+        self._guard.close()
 
 
 class Vectors:

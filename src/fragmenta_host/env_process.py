@@ -77,13 +77,12 @@ class EnvProcess:
     def gone(self, timeout: float | None) -> GoneError:
         """How the process ended; given a timeout, it did not answer in time and is killed."""
         if timeout is not None:
-            self.process.kill()
-            self.process.wait()
+            _kill(self.process)
             return GoneError(f"did not finish within {timeout:g} s, so its process was killed")
         try:
             code = self.process.wait(ENDING_SECONDS)
         except subprocess.TimeoutExpired:
-            self.process.kill()
+            _kill(self.process)
             return GoneError("closed its connection, so its process was killed")
         if code < 0:
             return GoneError(f"ended its process by {signal.Signals(-code).name}")
@@ -131,9 +130,14 @@ def _end(
 ) -> None:
     for connection in (control, *lanes.values()):
         connection.close()
-    try:
+    with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(patience)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+    _kill(process)
     output.join(ENDING_SECONDS)
+
+
+def _kill(process: subprocess.Popen) -> None:
+    """Kill a process and those that its environments started: they would keep its output open."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

@@ -197,7 +197,7 @@ class Pool:
         if self.mode == "vector":
             return Vectors(self.spec, self.description, count, self._parts, self.workers)
         if self.mode != "processes":
-            return InProcess(self.spec, self.description, count, self.workers)
+            return InProcess(self.spec, self.description, count, self.workers, self._first, self.options.timeout)
         return EnvProcesses(self.spec, self.description, count, self._parts, self.workers, self.options.timeout)
 
     def _recover(self, faults: list[Fault], step: int, lane: Lane) -> list[int]:

@@ -23,6 +23,8 @@ THOROUGH = 32
 several percent of a step of fast environments."""
 RESET = "observation", "info"
 """The values that a reset of an environment returns."""
+CAUGHT = (Exception, SystemExit)
+"""Errors of environments; one that calls sys.exit must not end the run without a word."""
 
 
 class SerialEnvs:
@@ -45,7 +47,7 @@ class SerialEnvs:
             self._set_busy(index)
             try:
                 self._members[index] = self._maker()
-            except Exception as error:
+            except CAUGHT as error:
                 return [fault_from(index, "construction", error)]
         self._set_busy(-1)
         return []
@@ -57,7 +59,7 @@ class SerialEnvs:
             self._set_busy(index)
             try:
                 self._write_reset(index, env.reset(int(seeds[index])), thorough=True)
-            except Exception as error:
+            except CAUGHT as error:
                 faults.append(fault_from(index, "reset", error))
         self._set_busy(-1)
         return faults
@@ -70,7 +72,7 @@ class SerialEnvs:
         try:
             self._members[index] = self._maker()
             self._write_reset(index, self._members[index].reset(seed))
-        except Exception as error:
+        except CAUGHT as error:
             return [fault_from(index, "restart", error)]
         finally:
             self._set_busy(-1)
@@ -90,7 +92,7 @@ class SerialEnvs:
             busy[slot] = index + 1
             try:
                 results[index] = members[index].step(action)
-            except Exception as error:
+            except CAUGHT as error:
                 faults.append(fault_from(index, "step", error))
         try:
             if faults:
@@ -112,7 +114,7 @@ class SerialEnvs:
             busy[slot] = index + 1
             try:
                 self._write_reset(index, members[index].reset(None))
-            except Exception as error:
+            except CAUGHT as error:
                 faults.append(fault_from(index, "step", error))
         busy[slot] = 0
         return faults

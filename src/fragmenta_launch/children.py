@@ -63,14 +63,14 @@ class Children:
     def kill(self, index: int) -> None:
         """Kill process `index` now, even if it is stopped."""
         if index in self._processes:
-            self._processes[index].kill()
+            _kill(self._processes[index])
             self._processes[index].wait()
 
     def close(self) -> None:
         """Kill all processes and wait until they and their output have ended."""
         self._closing()
         for process in self._processes.values():
-            process.kill()
+            _kill(process)
         for process in self._processes.values():
             process.wait()
         for output in self._outputs:
@@ -124,6 +124,12 @@ class OutputPrinter:
 def exit_text(code: int) -> str:
     """How a process with this exit code ended, as text."""
     return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process and those that its environments started: they would keep its output open."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def _spawn() -> subprocess.Popen[bytes]:

@@ -1,12 +1,26 @@
 """`eval`, `play` and `export` on a run directory, from a user's perspective."""
 
 import json
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fragmenta import PPO, train
 from fragmenta.cli.main import main
+from fragmenta.training.loop import Progress
+from fragmenta.training.stopping import StoppedError
+from helpers import StopAt
+
+
+class Failing(StopAt):
+    """A watcher whose code fails."""
+
+    def progressed(self, progress: Progress) -> None:
+        raise RuntimeError("my error")
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +51,8 @@ def output_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (["eval", "run", "--episodes", "many"], "invalid literal for int() with base 10: 'many'"),
         (["eval", "run", "--seed", "-3"], "seed is -3"),
         (["eval", "run", "--episode", "3"], "unknown flag '--episode': did you mean --episodes?"),
+        (["eval", "run", "--checkpoint", "7"], "no checkpoint '7' (there are: 2): choose best, last or an iteration"),
+        (["export", "run", "--checkpoint", "newest"], "no checkpoint 'newest' (there are: 2)"),
         (["play", "nowhere"], "there is no run directory 'nowhere'"),
         (["play", "run", "--out", "video.png"], "out is 'video.png': choose a name that ends in .gif or .mp4"),
         (["play", "run", "--out", "no/video.gif"], "there is no directory 'no'"),
@@ -115,3 +131,49 @@ def test_export_says_how_to_call_the_exported_policy(
     (tmp_path / "file").write_text("")
     assert main(["export", str(runs / "run"), "--out", str(tmp_path / "file")]) == 2
     assert "cannot write to" in capsys.readouterr().err
+
+
+def test_runs_are_listed_with_their_state(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tiny = ["--num-envs", "4", "--horizon", "8", "--minibatches", "2", "--hidden", "8"]
+    assert main(["train", "ppo", "CartPole-v1", *tiny, "--total-steps", "640", "--run-dir", str(tmp_path / "a")]) == 0
+    with pytest.raises(StoppedError):
+        train(PPO(num_envs=4, horizon=8), "CartPole-v1", run_dir=tmp_path / "b", watcher=StopAt(2))
+    with pytest.raises(RuntimeError, match="my error"):
+        train(PPO(num_envs=4, horizon=8), "CartPole-v1", run_dir=tmp_path / "c", watcher=Failing(-1))
+    shutil.copytree(tmp_path / "a", tmp_path / "d")
+    with (tmp_path / "d" / "history.jsonl").open("a") as file:  # resumed and killed
+        file.write('{"event": "resumed", "time": "2999-01-01T00:00:00", "steps": 640}\n')
+    shutil.copytree(tmp_path / "d", tmp_path / "e")
+    hold = f"import fcntl, sys, time; f = open({str(tmp_path / 'e' / '.lock')!r}, 'a+'); fcntl.lockf(f, fcntl.LOCK_EX)"
+    wait = "print('held', flush=True); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", f"{hold}; {wait}"], stdin=-1, stdout=-1) as holder:
+        assert holder.stdout
+        holder.stdout.readline()
+        rows = [line.split("│")[1:-1] for line in output_of(capsys, "runs", str(tmp_path)).splitlines() if "│" in line]
+        holder.communicate()
+    states = {row[0].strip(): row[6].strip() for row in rows}
+    assert states == {"a": "done", "b": "stopped", "c": "failed", "d": "failed", "e": "running"}
+    (first,) = [[cell.strip() for cell in row] for row in rows if row[0].strip() == "a"]
+    assert first[1:5] == ["ppo", "CartPole-v1", "fused", "640"]
+    assert float(first[5]) > 0
+    assert main(["runs", str(tmp_path / "a")]) == 2
+    assert "has no runs" in capsys.readouterr().err
+
+
+def test_a_damaged_summary_is_one_line(runs: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    shutil.copytree(runs / "run", tmp_path / "run")
+    for content in ("{", "[]"):
+        (tmp_path / "run" / "summary.json").write_text(content)
+        capsys.readouterr()
+        assert main(["eval", str(tmp_path / "run"), "--episodes", "1"]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert "summary.json'" in line
+
+
+def test_deleted_metrics_are_one_line_at_resume(runs: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    shutil.copytree(runs / "run", tmp_path / "run")
+    (tmp_path / "run" / "metrics.jsonl").unlink()
+    assert main(["resume", str(tmp_path / "run"), "--total-steps", "128"]) == 2
+    missing = tmp_path / "run" / "metrics.jsonl"
+    assert f"'{missing}' is missing: restore it from a backup, or train again" in capsys.readouterr().err
+    assert (tmp_path / "run" / "summary.json").exists(), "nothing was removed"

@@ -1,15 +1,18 @@
 """Fragments in separate processes equal the plain program, and any engine can resume their checkpoints."""
 
+import time
 from pathlib import Path
 from typing import Any
 
+import jax
 import pytest
 
 import fragmenta
-from fragmenta import PPO, Cluster, RunOptions, make
+from fragmenta import IMPALA, PPO, Cluster, RunOptions, make
+from fragmenta.engines import ENGINES
 from fragmenta.runs.saving import SaveOptions
 from fragmenta.training.stopping import StoppedError
-from helpers import StopAt, assert_same
+from helpers import StopAt, assert_same, initial_state
 from processes import apart, run_apart
 from test_equivalence import CASES, ITERATIONS, POLICIES, expected
 
@@ -48,6 +51,17 @@ def test_processes_equal_the_plain_program(case: str, policy: str, replicas: int
 
 def test_a_local_ray_equals_the_plain_program() -> None:
     compare("ppo-cartpole", "single_learner_coarse", 1, "ray")
+
+
+def test_it_ends_although_an_actor_is_ahead_of_the_learner() -> None:
+    algorithm, env = IMPALA(num_envs=8, horizon=8, hidden=(8,)), make("CartPole-v1")
+    with ENGINES["processes"](apart(algorithm, env, "single_learner_async", 1)) as engine:
+        engine.begin(jax.tree.leaves(initial_state(algorithm, env)))
+        list(engine.run(1))
+        time.sleep(3.0)  # the actor now waits until the learner takes what it has collected
+        ending = time.monotonic()
+        engine.finish()
+    assert time.monotonic() - ending < 20, "it ended only after the deadline"
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,7 @@ def run(environments: Pool, steps: int = 8) -> list[np.ndarray]:
 FAULTS = {
     "raise": "step raised ValueError: the motor is stuck",
     "exit": "ended its process with exit code 7",
+    "leave": "step raised SystemExit: 5",
     "segfault": "ended its process by SIGSEGV",
     "hang": "did not finish within 2 s, so its process was killed",
     "nan": "step returned NaN in its observation, expected numbers",
@@ -161,6 +162,17 @@ def test_nothing_is_left_behind() -> None:
         run(pool(""), steps=2)
     assert children() <= before
     assert set(os.listdir("/dev/shm")) <= shared
+
+
+def test_processes_that_environments_start_end_with_them() -> None:
+    environments = pool("fork")
+    environments.reset(np.arange(COUNT))
+    family = psutil.Process().children(recursive=True)
+    assert len(family) == 2 + COUNT
+    started = time.monotonic()
+    environments.close()
+    assert time.monotonic() - started < 3, "it does not wait for output that never ends"
+    assert not psutil.wait_procs(family, 5)[1]
 
 
 def test_a_fault_in_the_first_step_of_the_second_lane() -> None:

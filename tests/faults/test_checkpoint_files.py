@@ -1,5 +1,6 @@
 """Damaged checkpoints, and checkpoints whose writer is killed."""
 
+import dataclasses
 import os
 import random
 import shutil
@@ -14,6 +15,7 @@ import pytest
 
 from fragmenta import ConfigError
 from fragmenta.runs.checkpoints import Checkpoint, CheckpointFolder
+from fragmenta.runs.saving import SaveOptions, Saver
 
 KILLS = 1_000 if os.environ.get("CHAOS") else 6
 
@@ -70,6 +72,25 @@ def test_the_latest_and_the_best_are_kept(tmp_path: Path) -> None:
     for iteration in range(1, 6):  # the first is the best
         folder.save(checkpoint(iteration))
     assert folder.names() == ["0000000001", "0000000004", "0000000005"]
+
+
+def test_the_best_state_is_kept_although_no_checkpoint_was_due(tmp_path: Path) -> None:
+    scores = {1: 10.0, 2: 50.0, 3: 20.0, 4: 30.0}
+    with Saver(tmp_path, SaveOptions(keep_last=1), lambda: None) as saver:
+        for iteration, score in scores.items():
+            saver.consider(dataclasses.replace(checkpoint(iteration), score=score))
+        saver.save(dataclasses.replace(checkpoint(5), score=0.0))
+    folder = CheckpointFolder(tmp_path)
+    assert folder.names() == ["0000000002", "0000000005"]
+    assert_is(folder.chosen("best"), 2)
+    assert_is(folder.chosen("last"), 5)
+    assert_is(folder.chosen("2"), 2)
+    with pytest.raises(ConfigError, match=r"no checkpoint '3' \(there are: 2, 5\): choose best, last or"):
+        folder.chosen("3")
+    with Saver(tmp_path, SaveOptions(keep_last=1), lambda: None) as saver:  # of a resumed run
+        saver.consider(dataclasses.replace(checkpoint(6), score=40.0))
+        saver.save(dataclasses.replace(checkpoint(7), score=0.0))
+    assert folder.names() == ["0000000002", "0000000007"]
 
 
 def test_no_intact_checkpoint_is_one_line(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """A run with processes that is interrupted or killed or loses a process: messages, leftovers and open ports."""
 
+import contextlib
 import ipaddress
+import os
 import re
 import signal
 import subprocess
@@ -11,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from long_runs import go_on, start, wait_for_iterations
+from long_runs import TRAIN, go_on, start, wait_for_iterations
 
 TINY = ["--num-envs", "4", "--horizon", "8", "--hidden", "8", "--epochs", "1", "--minibatches", "2"]
 PROCESSES = ["CartPole-v1", *TINY, "--engine", "processes", "--replicas", "2", "--cpu-devices", "3"]
@@ -68,6 +70,33 @@ def test_processes_listen_on_loopback_only_and_ctrl_c_saves_and_leaves_none(begi
     assert list((run_dir / "checkpoints").iterdir())
 
 
+RAY = ["CartPole-v1", *TINY, "--engine", "ray", "--cpu-devices", "2", "--no-merge"]
+
+
+def test_preempted_a_run_on_ray_saves_and_leaves_no_process(begin, run_dir: Path) -> None:
+    process, servers = begin(*RAY, "--policy", "single_learner_coarse")
+    process.send_signal(signal.SIGTERM)
+    _, output = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert not psutil.wait_procs(servers, 10)[1]
+    assert re.match(r"fragmenta: SIGTERM: saved after .*; continue with", output.splitlines()[-1]), output
+    assert "received at time" not in output, "Ray's own handler"
+    assert list((run_dir / "checkpoints").iterdir())
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("gap", [0.05, 1.0])
+def test_interrupted_twice_a_run_on_ray_ends_in_seconds_and_leaves_no_process(gap: float, begin) -> None:
+    process, servers = begin(*RAY, "--policy", "single_learner_coarse")
+    process.send_signal(signal.SIGINT)
+    time.sleep(gap)
+    process.send_signal(signal.SIGINT)
+    _, output = process.communicate(timeout=10)
+    assert process.returncode == 130
+    assert "Traceback" not in output
+    assert not psutil.wait_procs(servers, 10)[1]
+
+
 @pytest.mark.parametrize("policy", ["single_learner_coarse", pytest.param("central", marks=pytest.mark.full)])
 def test_a_killed_coordinator_leaves_no_process_and_the_run_can_be_resumed(policy: str, begin, run_dir: Path) -> None:
     process, members = begin(*PROCESSES, "--policy", policy, "--checkpoint-every", "1")
@@ -78,6 +107,21 @@ def test_a_killed_coordinator_leaves_no_process_and_the_run_can_be_resumed(polic
     assert not psutil.wait_procs(members, 5)[1]
     summary = go_on(run_dir)
     assert (summary["policy"], summary["engine"]) == (policy, "processes")
+
+
+def test_a_run_with_environments_that_start_processes_ends_and_leaves_none(tmp_path: Path) -> None:
+    flags = ["--env-args", '{"fault": "fork"}', "--env-mode", "serial", "--total-steps", "64"]
+    command = [*TRAIN, "faulty_envs:Steady", *TINY, *flags, "--engine", "processes", "--run-dir", str(tmp_path / "run")]
+    support, marked = Path(__file__).parents[1] / "support", {**os.environ, "STARTED_FOR": str(tmp_path)}
+    completed = subprocess.run(command, cwd=support, env=marked, capture_output=True, text=True, timeout=60)
+    assert completed.returncode == 0, completed.stderr
+    assert not [process for process in psutil.process_iter() if _started_for(process) == str(tmp_path)]
+
+
+def _started_for(process: psutil.Process) -> str | None:
+    with contextlib.suppress(psutil.Error):
+        return process.environ().get("STARTED_FOR")
+    return None
 
 
 @pytest.mark.full

@@ -1,7 +1,10 @@
 """A run that is interrupted, preempted or killed: what it leaves behind, and that it can be resumed."""
 
 import json
+import os
+import select
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -96,6 +99,69 @@ def test_interrupted_twice_it_ends_at_once(tmp_path: Path) -> None:
     assert "Traceback" not in output
 
 
+SLOW_TO_COMPILE = """
+import dataclasses, hashlib, os, fragmenta
+
+@dataclasses.dataclass(frozen=True)
+class Slow(fragmenta.PPO):
+    def init(self, env, key):
+        if os.path.exists("run/config.json"):  # else it is only being planned
+            print("compiling now", flush=True)
+            hashlib.pbkdf2_hmac("sha256", b"", b"", 10**8)  # Python's handlers wait for it, as for a compilation
+        return super().init(env, key)
+"""
+
+
+def test_interrupted_while_compiling_it_says_so_at_once_and_the_second_time_it_ends(tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text(SLOW_TO_COMPILE)
+    command = [*TRAIN[:-1], "slow:Slow", "CartPole-v1", *TINY, "--run-dir", "run"]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout
+        assert process.stderr
+        while "compiling now" not in process.stdout.readline():
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        line = process.stderr.readline()
+        sent = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        process.wait(10)
+        seconds = time.monotonic() - sent
+        rest = process.stderr.read()
+    finally:
+        process.kill()
+        process.communicate()
+    assert line == "fragmenta: SIGINT: it will save and end once it has compiled; once more ends it at once\n"
+    assert (process.returncode, rest) == (130, "fragmenta: interrupted\n")
+    assert seconds < 2, "and it does not wait for the compilation"
+
+
+def test_a_closed_terminal_ends_it_saved(tmp_path: Path) -> None:
+    own_terminal = (
+        "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
+    )
+    ours, theirs = os.openpty()
+    command = [*TRAIN, "CartPole-v1", *TINY, *LONG, "--run-dir", str(tmp_path / "run")]
+    process = subprocess.Popen(
+        [sys.executable, "-c", own_terminal, *command],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+    )
+    os.close(theirs)
+    metrics, deadline = tmp_path / "run" / "metrics.jsonl", time.monotonic() + 120
+    while not metrics.exists() or metrics.read_text().count("\n") < 3:
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        while select.select([ours], [], [], 0.05)[0]:
+            os.read(ours, 4096)
+    os.close(ours)
+    assert process.wait(30) == 128 + signal.SIGHUP
+    (checkpoint,) = sorted((tmp_path / "run" / "checkpoints").glob("0*"))
+    assert int(checkpoint.name) == metrics.read_text().count("\n")
+
+
 def test_killed_it_leaves_no_process_and_resumes_from_its_last_checkpoint(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -104,6 +170,19 @@ def test_killed_it_leaves_no_process_and_resumes_from_its_last_checkpoint(
         exit_code, _ = run.end(signal.SIGKILL)
     assert exit_code == -signal.SIGKILL
     assert go_on(run, capsys)["policy"] == "single_learner_coarse"
+
+
+def test_a_run_that_is_running_cannot_be_resumed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Started(tmp_path / "run", "--checkpoint-every", "1") as run:
+        run.wait_until(lambda: bool(run.checkpoints()))
+        assert main(["resume", str(run.run_dir), "--json"]) == 2
+        holder = f"process {run.process.pid} on {socket.gethostname()}"
+        message = f"run directory '{run.run_dir}' is being written by {holder}: end that first, or wait for it"
+        assert capsys.readouterr().err == f"fragmenta: {message}\n"
+        records = len(run.records())
+        run.wait_until(lambda: len(run.records()) > records)
+        run.end(signal.SIGKILL)
+    assert go_on(run, capsys), "a killed process holds nothing"
 
 
 @pytest.mark.full

@@ -22,6 +22,8 @@ class Steady(gymnasium.Env):
         self.steps, self.chosen = 0, False
         if fault == "construct":
             raise ValueError("no hardware")
+        if fault == "fork" and not os.fork():
+            time.sleep(3600)
         if fault == "die_once" and not os.path.exists(marker + "2"):
             # The first instance is made to read the spaces; the second one ends its process.
             with open(marker + ("2" if os.path.exists(marker) else ""), "w") as file:
@@ -44,7 +46,7 @@ class Steady(gymnasium.Env):
         self.steps += 1
         if self.fault == "nan_reset":
             return self._observation(), 1.0, self.steps == self.at, False, {}
-        if self.steps == self.at and self.chosen and self.fault not in ("", "die_once"):
+        if self.steps == self.at and self.chosen and self.fault not in ("", "die_once", "fork"):
             return getattr(self, f"_{self.fault}")()
         return self._observation(), 1.0, False, False, {}
 
@@ -56,6 +58,9 @@ class Steady(gymnasium.Env):
 
     def _exit(self) -> Any:
         os._exit(7)
+
+    def _leave(self) -> Any:
+        raise SystemExit(5)
 
     def _segfault(self) -> Any:
         ctypes.string_at(0)

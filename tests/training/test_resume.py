@@ -13,7 +13,10 @@ import pytest
 
 import fragmenta
 from fragmenta import Cluster, RunOptions, SaveOptions
+from fragmenta.pictures.curve import curve_figure
+from fragmenta.pictures.run_files import read_run_files
 from fragmenta.runs.checkpoints import CheckpointFolder
+from fragmenta.runs.history import resumes
 from fragmenta.training.stopping import NotFiniteError, StoppedError
 from helpers import StopAt
 
@@ -191,6 +194,32 @@ def test_a_run_can_be_extended(tmp_path: Path) -> None:
     assert run.steps() > steps, "its parameters are those of now, not of the end that it had before"
     assert not (tmp_path / "run" / "summary.json").exists()
     assert fragmenta.resume(tmp_path / "run").summary["iterations"] == 2 * ITERATIONS
+
+
+def test_resumed_from_an_earlier_checkpoint_everything_after_it_is_discarded(tmp_path: Path) -> None:
+    options = RunOptions(saving=SaveOptions(checkpoint_every=1, keep_last=10))
+    with pytest.raises(StoppedError):  # so that this iteration is saved for certain
+        fragmenta.train(
+            ALGORITHMS["ppo"],
+            "CartPole-v1",
+            "fused",
+            total_steps=6 * 32,
+            run_dir=tmp_path / "run",
+            watcher=StopAt(3),
+            options=options,
+        )
+    whole = fragmenta.resume(tmp_path / "run")
+    with pytest.raises(StoppedError):
+        fragmenta.resume(tmp_path / "run", checkpoint="3", watcher=StopAt(5))
+    folder = CheckpointFolder(tmp_path / "run" / "checkpoints")
+    assert max(int(name) for name in folder.names()) == 5
+    assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 5
+    again = fragmenta.resume(tmp_path / "run")
+    assert again.summary["params_sha256"] == whole.summary["params_sha256"]
+    assert resumes(tmp_path / "run") == [3 * 32, 5 * 32]
+    picture = curve_figure(read_run_files(tmp_path / "run"))
+    marked = [line.get_xdata()[0] for line in picture.axes[0].lines if line.get_linestyle() == "--"]
+    assert marked == [3 * 32, 5 * 32], "the curve has a line at each"
 
 
 def test_several_seeds_are_resumed_together(tmp_path: Path) -> None:

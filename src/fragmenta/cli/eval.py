@@ -22,6 +22,8 @@ class EvalOptions:
     """The same seed gives the same episodes."""
     max_steps: int | None = None
     """Cut episodes off after this many steps. Default: the environment's own limit, at most 100,000."""
+    checkpoint: str | None = None
+    """The checkpoint whose parameters to take: best, last or an iteration. Default: those at the end of the run."""
     json: bool = False
     """Print the two results as JSON and nothing else."""
 
@@ -30,7 +32,7 @@ def run(arguments: list[str]) -> int:
     """Evaluate with the most likely and with sampled actions, print both, and append to the run's evaluations.jsonl."""
     path, options = read_options("eval", "RUN", EvalOptions, arguments)
     keep_compiled_programs()
-    opened = open_run(path)
+    opened = open_run(path, checkpoint=options.checkpoint)
     params = opened.params()
     fingerprint = sha256(params)
     if not options.json:

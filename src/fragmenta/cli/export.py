@@ -10,16 +10,18 @@ from fragmenta.runs.opening import open_run
 
 @dataclasses.dataclass(frozen=True)
 class ExportOptions:
-    """Where to export to."""
+    """What to export, and where to."""
 
     out: Path | None = None
     """The directory to write to. Default: export in the run directory."""
+    checkpoint: str | None = None
+    """The checkpoint whose parameters to take: best, last or an iteration. Default: those at the end of the run."""
 
 
 def run(arguments: list[str]) -> int:
     """Write the files, print their names and how to call them."""
     path, options = read_options("export", "RUN", ExportOptions, arguments)
-    opened = open_run(path)
+    opened = open_run(path, checkpoint=options.checkpoint)
     out = options.out or opened.path / "export"
     description = export(opened, out)
     for name in ("policy.json", *description["sha256"]):

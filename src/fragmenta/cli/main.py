@@ -15,6 +15,7 @@ from fragmenta_core.faults import EnvironmentFaultError
 COMMANDS = {
     "train": "train an algorithm on an environment under a policy",
     "resume": "continue a run from its latest checkpoint, under any policy",
+    "runs": "list the runs in a folder, and which are running",
     "eval": "evaluate the policy of a run",
     "play": "record a video of the policy of a run",
     "compare": "compare runs: a table, and a picture with confidence intervals over seeds",

@@ -22,12 +22,14 @@ class PlayOptions:
     """The same seed gives the same episodes: the first that `fragmenta eval` plays with that seed."""
     max_steps: int = 1_000
     """Cut episodes off after this many steps."""
+    checkpoint: str | None = None
+    """The checkpoint whose parameters to take: best, last or an iteration. Default: those at the end of the run."""
 
 
 def run(arguments: list[str]) -> int:
     """Play episodes, write the video, print the returns."""
     path, options = read_options("play", "RUN", PlayOptions, arguments)
-    opened = open_run(path)
+    opened = open_run(path, checkpoint=options.checkpoint)
     out = options.out or opened.path / "play.gif"
     check_path(out)
     keep_compiled_programs()

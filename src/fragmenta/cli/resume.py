@@ -25,6 +25,8 @@ class ResumeOptions(ClusterOptions):
     """For --engine ray: the cluster to run on."""
     total_steps: int | None = None
     """Environment steps in total, including those already done."""
+    checkpoint: str = "last"
+    """The checkpoint to continue from: best, last or an iteration. Everything after it is discarded."""
     json: bool = False
     """Print the summary as JSON and nothing else."""
 
@@ -43,6 +45,14 @@ def run(arguments: list[str]) -> int:
 
     def start() -> Result:
         engine_settings = {"engine": options.engine, "engine_options": engine_options}
-        return resume(path, options.policy, cluster, options.total_steps, watcher=view, **engine_settings)
+        return resume(
+            path,
+            options.policy,
+            cluster,
+            options.total_steps,
+            watcher=view,
+            checkpoint=options.checkpoint,
+            **engine_settings,
+        )
 
     return show(view, Path(path), start)

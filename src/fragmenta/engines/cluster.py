@@ -101,7 +101,7 @@ class ClusterEngine:
         if not self._free_runners:
             return
         running = dict(self._running_freely)
-        for peer in running.values():
+        for peer in self._crew.peers.values():  # consumers too: a fragment may wait until one takes its values
             peer.tell("end")
         with contextlib.suppress(LostError):  # a process lost now is no longer needed
             for peer, number in [(peer, peer.order("rest")) for peer in running.values()]:

@@ -1,14 +1,18 @@
 """Connects to Ray: to a cluster with token authentication, or to a new Ray that only this machine can reach."""
 
+import contextlib
 import functools
 import gc
 import math
 import os
 import secrets
+import signal
 import socket
 import subprocess
 import sys
+import threading
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,7 +54,7 @@ def connect(address: str | None, cpus: float = 0) -> Any:
     if address is not None:
         return _with_code(_join(address), address)
     ray = _import(own=True)
-    with warnings.catch_warnings():
+    with _keeping_handlers(), warnings.catch_warnings():
         # JAX warns about forks; those of Ray call exec at once.
         warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
         started = ray.init(
@@ -67,6 +71,19 @@ def connect(address: str | None, cpus: float = 0) -> Any:
             "do not import ray, or set RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0"
         )
     return ray
+
+
+@contextlib.contextmanager
+def _keeping_handlers() -> Iterator[None]:
+    """Keep our signal handlers: Ray sets its own, which aborts the process on SIGTERM."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    ours = {number: signal.getsignal(number) for number in numbers}
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in ours.items():
+                signal.signal(number, handler)
 
 
 def leave(ray: Any) -> None:
@@ -127,7 +144,8 @@ def _spans_machines(ray: Any) -> bool:
 def _join(address: str) -> Any:
     ray = _import(own=False)
     _check_token(address)
-    ray.init(address=address, **QUIET)
+    with _keeping_handlers():
+        ray.init(address=address, **QUIET)
     return ray
 
 
@@ -138,7 +156,8 @@ def _with_code(ray: Any, address: str) -> Any:
     leave(ray)  # Ray copies a folder only when a job starts
     folder = {"working_dir": os.getcwd(), "excludes": ["/runs"]}
     try:
-        ray.init(address=address, runtime_env=folder, **QUIET)
+        with _keeping_handlers():
+            ray.init(address=address, runtime_env=folder, **QUIET)
     except (ValueError, ray.exceptions.RuntimeEnvSetupError) as error:
         why = str(error).strip().splitlines()[-1]
         raise ConfigError(

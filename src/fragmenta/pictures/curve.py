@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from fragmenta.pictures.run_files import RunFiles, read_run_files, recent_returns, returns, speed
 from fragmenta.pictures.style import COLOURS, INK, MUTED, dress, new_figure, save
 from fragmenta.runs.episode_statistics import WINDOW
+from fragmenta.runs.history import resumes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -31,6 +32,9 @@ def curve_figure(run: RunFiles) -> "Figure":
     line_style = ":." if len(recent.steps) == 1 else "-"  # a line of one point would be invisible
     top.plot(each.steps, each.values, line_style, color=COLOURS[0], alpha=0.25, linewidth=0.8, label="per iteration")
     top.plot(recent.steps, recent.values, line_style, color=COLOURS[0], linewidth=2, label=f"latest {WINDOW} episodes")
+    for number, steps in enumerate(resumes(run.path)):
+        for axes in (top, bottom):
+            axes.axvline(steps, color=MUTED, linewidth=0.7, linestyle="--", label="" if number else "resumed")
     if run.evaluations:
         steps = [e["steps"] for e in run.evaluations]
         means = [e["return_mean"] for e in run.evaluations]

@@ -136,13 +136,41 @@ class CheckpointFolder:
                 warn(f"fragmenta: checkpoint {self.path / name} is damaged ({damage}): using the one before it")
         raise ConfigError(f"'{self.path}' has no intact checkpoint: start a new run")
 
+    def chosen(self, which: str) -> Checkpoint:
+        """The checkpoint `best`, `last`, or of an iteration; ConfigError if there is none."""
+        if which == "last":
+            return self.newest()
+        name = f"{int(which):010d}" if which.isdecimal() else which
+        if which == "best":
+            name, _ = self.best()
+        if name not in self.names():
+            present = ", ".join(str(int(name)) for name in self.names()) or "none yet"
+            reason = "no episode has ended" if which == "best" else f"there are: {present}"
+            raise ConfigError(
+                f"'{self.path}' has no checkpoint '{which}' ({reason}): choose best, last or an iteration of these"
+            )
+        try:
+            return self.load(name)
+        except DamagedError as damage:
+            raise ConfigError(f"checkpoint '{self.path / name}' is damaged ({damage}): choose another") from None
+
+    def best(self) -> tuple[str, float]:
+        """The name and the score of the best checkpoint; no name if none has a score."""
+        scores = {name: score for name in self.names() if (score := self._score(name)) is not None}
+        name = max(scores, key=lambda name: scores[name], default="")
+        return name, scores.get(name, -math.inf)
+
+    def discard_after(self, iteration: int) -> None:
+        """Delete the checkpoints of later iterations."""
+        for name in self.names():
+            if int(name) > iteration:
+                self._remove(self.path / name)
+
     def _delete_old(self) -> None:
         names = self.names()
         retained = set(names[-self._keep_last :])
         if self._keep_best:
-            scores = {name: self._score(name) for name in names}
-            best = max((n for n in names if scores[n] is not None), key=lambda n: scores[n] or 0.0, default=None)
-            retained |= {best} - {None}
+            retained.add(self.best()[0])
         for name in set(names) - retained:
             self._remove(self.path / name)
 

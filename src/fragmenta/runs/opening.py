@@ -17,8 +17,8 @@ from fragmenta.engines.hardware import local_cluster, use_cpu_devices
 from fragmenta.envs import ADAPTERS, ENVIRONMENTS, PROBES, Environment, EnvOptions, Stack, make
 from fragmenta.errors import ConfigError
 from fragmenta.policies import Cluster
-from fragmenta.runs.checkpoints import CHECKPOINTS, CheckpointFolder
-from fragmenta.runs.run_directory import read_config
+from fragmenta.runs.checkpoints import CHECKPOINTS, Checkpoint, CheckpointFolder
+from fragmenta.runs.run_directory import read_config, read_json
 from fragmenta.runs.state import from_arrays
 
 SCHEMA = 1
@@ -34,11 +34,13 @@ class Run:
     algorithm: Algorithm
     env_name: str
     env: Environment
+    checkpoint: str | None = None
+    """The checkpoint to take parameters from: best, last or an iteration. By default the final ones, if it ended."""
 
     def params(self) -> Any:
         """The trained parameters, as `algorithm.params` returns them."""
         path = self.path / "params.safetensors"
-        if not path.exists():
+        if self.checkpoint or not path.exists():
             return self._checkpoint_params()
         try:
             arrays = load_file(path)
@@ -53,20 +55,33 @@ class Run:
 
     def steps(self) -> int:
         """Environment steps that the parameters were trained for."""
-        summary = self.path / "summary.json"
-        if (self.path / "params.safetensors").exists() and summary.exists():
-            return json.loads(summary.read_text())["total_steps"]
-        return CheckpointFolder(self.path / CHECKPOINTS).newest().steps
+        if not self.checkpoint and (self.path / "params.safetensors").exists():
+            file = self.path / "summary.json"
+            summary = read_json(file)
+            if summary is not None:
+                if not isinstance(summary, dict) or not isinstance(summary.get("total_steps"), int):
+                    raise ConfigError(f"'{file}' has no usable 'total_steps': restore it from a backup, or remove it")
+                return summary["total_steps"]
+        return self._chosen_checkpoint().steps
+
+    def _chosen_checkpoint(self) -> Checkpoint:
+        return CheckpointFolder(self.path / CHECKPOINTS).chosen(self.checkpoint or "last")
 
     def _checkpoint_params(self) -> Any:
-        """The parameters in the latest checkpoint of an unfinished run."""
-        checkpoint = CheckpointFolder(self.path / CHECKPOINTS).newest()
+        """The parameters in a checkpoint."""
+        checkpoint = self._chosen_checkpoint()
         state = jax.eval_shape(lambda key: self.algorithm.init(self.env, key), jax.random.key(0))
         return self.algorithm.params(from_arrays(state, checkpoint.arrays, f"the checkpoint of '{self.path}'"))
 
 
-def open_run(path: str | Path, algorithm: Algorithm | None = None, env: str | Environment | None = None) -> Run:
-    """Open the run in a directory. Pass the algorithm or the environment if config.json cannot describe it."""
+def open_run(
+    path: str | Path,
+    algorithm: Algorithm | None = None,
+    env: str | Environment | None = None,
+    checkpoint: str | None = None,
+) -> Run:
+    """Open the run in a directory. Pass the algorithm or the environment if config.json cannot describe it, and the
+    checkpoint (best, last or an iteration) for other parameters than the final ones."""
     path = Path(path)
     config = _read(path)
     processors = sum(device.startswith("cpu:") for device in config["devices"])
@@ -79,7 +94,7 @@ def open_run(path: str | Path, algorithm: Algorithm | None = None, env: str | En
         raise ConfigError(f"{wrong}: pass it, as in fragmenta.open_run(path, env=...)")
     environment = make(env) if env is not None else make(config["env"], _options(config))
     algorithm.validate(environment)
-    return Run(path, config, algorithm, config["env"], environment)
+    return Run(path, config, algorithm, config["env"], environment, checkpoint)
 
 
 def cluster_of(run: Run) -> Cluster:

@@ -38,7 +38,11 @@ class RunDirectory:
     @staticmethod
     def reopened(path: Path, iteration: int) -> "RunDirectory":
         """Reopen an earlier run's directory to continue at `iteration`: removes later records and final results."""
-        records = [record for record in read_records(path / "metrics.jsonl") if record["iteration"] < iteration]
+        file = path / "metrics.jsonl"
+        if iteration and not file.exists():
+            raise ConfigError(f"'{file}' is missing: restore it from a backup, or train again")
+        earlier = read_records(file) if file.exists() else []
+        records = [record for record in earlier if record["iteration"] < iteration]
         directory = RunDirectory(path, records)
         directory.write_text("metrics.jsonl", "".join(json.dumps(record) + "\n" for record in records))
         for name in ("params.safetensors", "summary.json"):

@@ -23,7 +23,7 @@ class SaveOptions:
     keep_last: int = 3
     """How many of the latest checkpoints to keep."""
     keep_best: bool = True
-    """Also keep the checkpoint with the best mean return."""
+    """Also keep the state with the best mean return over the latest episodes."""
 
     def check(self) -> None:
         """Raise ConfigError for values out of range."""
@@ -34,7 +34,8 @@ class SaveOptions:
 
 
 class Saver:
-    """Writes checkpoints in a background thread. While it writes one, only the newest of later ones is queued."""
+    """Writes checkpoints in a background thread. While it writes one, only the newest of later ones is queued, and the
+    best one if it was never written."""
 
     def __init__(self, path: Path, options: SaveOptions, before: Callable[[], None]) -> None:
         self._folder = CheckpointFolder(path, options.keep_last, options.keep_best)
@@ -42,8 +43,12 @@ class Saver:
         """Called before each write: a checkpoint must not be ahead of the records of its iterations."""
         self.every, self._last = options.checkpoint_every, time.monotonic()
         self._changed = threading.Condition()
-        self._waiting: Checkpoint | None = None
+        self._waiting: list[Checkpoint] = []
         self._queued: Checkpoint | None = None
+        self._keeps_best = options.keep_best
+        self._best: Checkpoint | None = None
+        """The best state, if it is not written or queued yet."""
+        self._best_score = self._folder.best()[1] if options.keep_best else 0.0
         self._closing = False
         self._failure: OSError | None = None
         self._thread = threading.Thread(target=self._work, name="fragmenta-saver", daemon=True)
@@ -55,6 +60,11 @@ class Saver:
             return iteration % self.every == 0
         return time.monotonic() - self._last >= SECONDS_BETWEEN
 
+    def consider(self, checkpoint: Checkpoint) -> None:
+        """Remember the best state since the last checkpoint, to be written with the next."""
+        if self._keeps_best and checkpoint.score is not None and checkpoint.score > self._best_score:
+            self._best, self._best_score = checkpoint, checkpoint.score
+
     def save(self, checkpoint: Checkpoint) -> None:
         """Queue a checkpoint unless it was queued before; raises StorageError if an earlier write failed."""
         self._last = time.monotonic()
@@ -62,7 +72,9 @@ class Saver:
             self._raise_failure()
             if checkpoint is self._queued:
                 return
-            self._waiting = self._queued = checkpoint
+            best = self._best or next((each for each in self._waiting if each.score == self._best_score), None)
+            self._waiting = [checkpoint] if best is None or best is checkpoint else [best, checkpoint]
+            self._queued, self._best = checkpoint, None
             self._changed.notify_all()
 
     def close(self) -> None:
@@ -89,9 +101,9 @@ class Saver:
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._waiting or self._closing)
-                checkpoint, self._waiting = self._waiting, None
-            if checkpoint is None:
-                return
+                if not self._waiting:
+                    return
+                checkpoint = self._waiting.pop(0)
             try:
                 self._before()
                 self._folder.save(checkpoint)

@@ -115,6 +115,7 @@ def run_job(job: Job, start: Start) -> Result:
         leaves, structure = jax.tree.flatten(state)
         engine.begin(leaves, last_good.in_flight)
         del state, leaves  # the engine has its own copy
+        job.stop.is_compiling = False
         log = _Log(job, start.iteration, start.steps, start.records, time.monotonic() - compiling)
         try:
             while log.iteration < log.iterations and not job.stop:
@@ -131,6 +132,7 @@ def run_job(job: Job, start: Start) -> Result:
                     job.evaluation.consider(log.iteration, log.steps, job.algorithm.params(state))
                 position = log.iteration, log.steps, log.tally.return_mean
                 last_good = Checkpoint(to_arrays(state), *position, engine.in_flight())
+                job.saver.consider(last_good)
                 if job.saver.due(log.iteration):
                     job.saver.save(last_good)
             engine.finish()

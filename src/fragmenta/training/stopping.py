@@ -1,10 +1,21 @@
-"""End a run early and cleanly: on Ctrl-C, or on the signal that precedes a preemption."""
+"""End a run early and cleanly: on Ctrl-C, on a closed terminal, or on the signal that precedes a preemption."""
 
 import contextlib
+import os
 import signal
+import socket
+import sys
 import threading
+import time
 from collections.abc import Iterator
 from types import FrameType
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+ITERATION_SECONDS = 5.0
+"""How long an iteration may take to end before the user is told that it still runs."""
+ENDING_SECONDS = 1.0
+"""How long the run may take to end after a second signal."""
+SHOW_CURSOR = "\x1b[?25h"
 
 
 class Stop:
@@ -12,6 +23,8 @@ class Stop:
 
     def __init__(self) -> None:
         self.signal: int | None = None
+        self.is_compiling = True
+        """Whether no iteration has begun; nothing else can interrupt compilation."""
 
     def __bool__(self) -> bool:
         return self.signal is not None
@@ -31,20 +44,91 @@ class NotFiniteError(Exception):
 
 @contextlib.contextmanager
 def stopped_by_signals() -> Iterator[Stop]:
-    """Within this context, the first SIGINT or SIGTERM requests a stop, and the second ends the program at once."""
+    """Within this context, the first signal to end requests a stop, and the second ends the program within a second."""
     stop = Stop()
     if threading.current_thread() is not threading.main_thread():
         yield stop  # only the main thread may set signal handlers
         return
-
-    def request_stop(number: int, _: FrameType | None) -> None:
-        if stop:
-            raise KeyboardInterrupt
-        stop.signal = number
-
-    previous = {number: signal.signal(number, request_stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    listener = _Listener(stop)
+    under_nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    handled = SIGNALS[:2] if under_nohup else SIGNALS
+    previous = {number: signal.signal(number, listener.handle) for number in handled}
+    descriptor = signal.set_wakeup_fd(listener.descriptor, warn_on_full_buffer=False)
     try:
         yield stop
     finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+        signal.set_wakeup_fd(descriptor)
+        try:
+            listener.close()
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+
+
+class _Listener:
+    """A thread that hears of signals at once: Python's handlers wait until a compilation in the main thread is over."""
+
+    def __init__(self, stop: Stop) -> None:
+        self._stop, self._handled = stop, 0
+        self._terminals = [number for number in (1, 2) if os.isatty(number)]
+        self._numbers, sender = socket.socketpair()
+        sender.setblocking(False)
+        self._sender, self.descriptor = sender, sender.fileno()
+        self._thread = threading.Thread(target=self._listen, name="fragmenta-signals", daemon=True)
+        self._thread.start()
+
+    def handle(self, number: int, _: FrameType | None) -> None:
+        """The handler in the main thread."""
+        self._handled += 1
+        if self._handled > 1:
+            raise KeyboardInterrupt
+        self._stop.signal = number
+
+    def close(self) -> None:
+        """End the thread."""
+        self._sender.close()
+        self._thread.join()
+        self._numbers.close()
+
+    def _listen(self) -> None:
+        if not (number := self._next(None)):
+            return
+        self._stop.signal = number
+        if number == signal.SIGHUP:
+            self._leave_terminal()
+        second = None if self._stop.is_compiling else self._next(ITERATION_SECONDS)
+        if second is None:
+            what = "once it has compiled" if self._stop.is_compiling else "after this iteration"
+            name = signal.Signals(number).name
+            with contextlib.suppress(OSError):
+                print(f"fragmenta: {name}: it will save and end {what}; once more ends it at once", file=sys.stderr)
+            second = self._next(None)
+        if second:
+            self._end_anyway(second)
+
+    def _next(self, timeout: float | None) -> int | None:
+        """The number of the next signal; 0 if the run is over, None after the timeout."""
+        self._numbers.settimeout(timeout)
+        try:
+            return int.from_bytes(self._numbers.recv(1))
+        except TimeoutError:
+            return None
+
+    def _end_anyway(self, number: int) -> None:
+        """End the program if the run has not ended by itself in time; its processes end with it."""
+        end = time.monotonic() + ENDING_SECONDS
+        while (left := end - time.monotonic()) > 0:
+            if self._next(left) == 0:
+                return
+        with contextlib.suppress(OSError):
+            for terminal in self._terminals[:1]:
+                os.write(terminal, SHOW_CURSOR.encode())
+            os.write(2, b"fragmenta: interrupted\n")
+        os._exit(128 + number)
+
+    def _leave_terminal(self) -> None:
+        """Writing to a terminal that is gone is an error."""
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for terminal in self._terminals:
+            os.dup2(nowhere, terminal)
+        os.close(nowhere)

@@ -18,6 +18,8 @@ from fragmenta.graph.show import to_mermaid
 from fragmenta.pictures.curve import draw_curve
 from fragmenta.policies import Cluster, Policy
 from fragmenta.runs.checkpoints import CHECKPOINTS, Checkpoint, CheckpointFolder
+from fragmenta.runs.history import recorded
+from fragmenta.runs.lock import locked
 from fragmenta.runs.metrics import MetricsLog
 from fragmenta.runs.opening import cluster_of, describe_environment, open_run
 from fragmenta.runs.run_directory import RunDirectory
@@ -27,7 +29,9 @@ from fragmenta.training.options import RunOptions
 from fragmenta.training.planning import PlannedRun, Request, plan_run
 from fragmenta.training.seeds import Seeds, write_seeds
 from fragmenta.training.start import Start
-from fragmenta.training.stopping import Stop, stopped_by_signals
+from fragmenta.training.stopping import Stop, StoppedError, stopped_by_signals
+
+STOPPED = (StoppedError, KeyboardInterrupt)
 
 
 def train(
@@ -65,7 +69,11 @@ def train(
     run = plan_run(
         Request(algorithm, environment, name, arguments, policy, engine, cluster, seed, seeds, options),
     )
-    return _start(run, RunDirectory.new(Path(run_dir)) if run_dir is not None else None, watcher, None)
+    if run_dir is None:
+        return _start(run, None, watcher, None)
+    directory = RunDirectory.new(Path(run_dir))
+    with locked(directory.path), recorded(directory.path, 0, STOPPED):
+        return _start(run, directory, watcher, None)
 
 
 def resume(
@@ -78,35 +86,43 @@ def resume(
     watcher: Watcher | None = None,
     engine: str | None = None,
     engine_options: EngineOptions | None = None,
+    checkpoint: str = "last",
 ) -> Result:
     """Continue a run from its latest checkpoint in the same directory, under the same or another policy and engine.
 
-    Pass `algorithm` and `env` if only Python code can create them; a larger `total_steps` extends the run.
+    Pass `algorithm` and `env` if only Python code can create them; a larger `total_steps` extends the run. From another
+    checkpoint (`best`, or an iteration), everything after it is discarded.
     """
     opened = open_run(run_dir, algorithm, env)
     config, resumed = opened.config, opened.algorithm
     if total_steps is not None:
         resumed = dataclasses.replace(resumed, total_steps=total_steps)
-    checkpoint = CheckpointFolder(opened.path / CHECKPOINTS).newest()
-    if checkpoint.steps >= resumed.total_steps:
-        done = f"'{opened.path}' has completed its {checkpoint.steps:,} steps"
-        raise ConfigError(f"{done}: give a larger total, as in --total-steps {2 * checkpoint.steps}")
-    options = RunOptions(
-        engine=engine_options or EngineOptions(**config["engine_options"]),
-        saving=SaveOptions(**config["saving"]),
-        evaluation=EvaluationOptions(**config["evaluation"]),
-        sinks=tuple(config["sinks"]),
-        merge=config["merge"],
-        deadline=config["deadline"],
-    )
-    if cluster is None and not policy and engine in (None, config["engine"]):
-        cluster = cluster_of(opened)
-    chosen = engine or str(config["engine"])
-    cluster = cluster or engine_named(chosen).cluster(options.engine, lag=config["lag"], max_lag=config["max_lag"])
-    environment = opened.env, config["env"], config["env_options"]
-    seeds = config["seed"], config["seeds"]
-    run = plan_run(Request(resumed, *environment, policy or config["policy"], chosen, cluster, *seeds, options))
-    return _start(run, RunDirectory.reopened(opened.path, checkpoint.iteration), watcher, checkpoint)
+    with locked(opened.path):
+        folder = CheckpointFolder(opened.path / CHECKPOINTS)
+        began = folder.chosen(checkpoint)
+        if began.steps >= resumed.total_steps:
+            done = f"'{opened.path}' has completed its {began.steps:,} steps"
+            raise ConfigError(f"{done}: give a larger total, as in --total-steps {2 * began.steps}")
+        options = RunOptions(
+            engine=engine_options or EngineOptions(**config["engine_options"]),
+            saving=SaveOptions(**config["saving"]),
+            evaluation=EvaluationOptions(**config["evaluation"]),
+            sinks=tuple(config["sinks"]),
+            merge=config["merge"],
+            deadline=config["deadline"],
+        )
+        if cluster is None and not policy and engine in (None, config["engine"]):
+            cluster = cluster_of(opened)
+        chosen = engine or str(config["engine"])
+        cluster = cluster or engine_named(chosen).cluster(options.engine, lag=config["lag"], max_lag=config["max_lag"])
+        environment = opened.env, config["env"], config["env_options"]
+        seeds = config["seed"], config["seeds"]
+        run = plan_run(Request(resumed, *environment, policy or config["policy"], chosen, cluster, *seeds, options))
+        directory = RunDirectory.reopened(opened.path, began.iteration)
+        if checkpoint != "last":
+            folder.discard_after(began.iteration)
+        with recorded(opened.path, began.steps, STOPPED):
+            return _start(run, directory, watcher, began)
 
 
 def _start(
