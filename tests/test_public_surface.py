@@ -11,7 +11,7 @@ def test_exported_names() -> None:
         "EngineOptions", "EnvOptions", "Environment", "EvaluationOptions", "Fragment", "Graph", "IMPALA", "MAPPO",
         "MultiDiscrete", "PPO", "Plan", "RecurrentPPO", "Result", "Run", "RunOptions", "SaveOptions", "Stack",
         "TeamEnvironment", "Transition", "Verification", "World",
-        "make", "open_run", "project",
+        "load", "make", "project",
         "resume", "stage", "trace", "train", "verify",
     ]  # fmt: skip
     for name in fragmenta.__all__:

@@ -4,9 +4,9 @@ import dataclasses
 import inspect
 from collections.abc import Iterator
 
-from fragmenta.cli.arguments import read
+from fragmenta.cli.arguments import EnvFlags, read
 from fragmenta.coordinator.plan import project
-from fragmenta.envs import EnvOptions, make
+from fragmenta.envs import make
 from fragmenta.errors import ConfigError
 from fragmenta.graph import Graph, Plan
 from fragmenta.graph.price import prices
@@ -19,7 +19,7 @@ DEFAULT = ["ppo", "CartPole-v1"]
 
 
 @dataclasses.dataclass(frozen=True)
-class PoliciesOptions(EnvOptions):
+class PoliciesOptions(EnvFlags):
     """The number of replicas to show the policies for."""
 
     replicas: int = 2

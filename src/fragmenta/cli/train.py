@@ -8,12 +8,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from fragmenta.cli.arguments import ClusterOptions, PolicyName, read
+from fragmenta.cli.arguments import ClusterOptions, EnvFlags, PolicyName, read
 from fragmenta.cli.trace import how_to_look
 from fragmenta.cli.view import PlainView, TerminalView
 from fragmenta.engines import EngineOptions
 from fragmenta.engines.hardware import idle_gpu
-from fragmenta.envs import EnvOptions
 from fragmenta.evaluation.periodic import EvaluationOptions
 from fragmenta.runs.saving import SaveOptions
 from fragmenta.runs.sinks import parse_sinks
@@ -23,7 +22,7 @@ from fragmenta.training.train import train
 
 
 @dataclasses.dataclass(frozen=True)
-class TrainOptions(ClusterOptions, EngineOptions, EnvOptions, SaveOptions, EvaluationOptions):
+class TrainOptions(ClusterOptions, EngineOptions, EnvFlags, SaveOptions, EvaluationOptions):
     """Where and how to run."""
 
     policy: PolicyName | None = None

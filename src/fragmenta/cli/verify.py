@@ -3,13 +3,12 @@
 import dataclasses
 
 from fragmenta.checks.verify import Verification, comparisons, devices_for
-from fragmenta.cli.arguments import PolicyName, numbers_of, read
+from fragmenta.cli.arguments import EnvFlags, PolicyName, numbers_of, read
 from fragmenta.engines.hardware import ensure_cpu_devices
-from fragmenta.envs import EnvOptions
 
 
 @dataclasses.dataclass(frozen=True)
-class VerifyOptions(EnvOptions):
+class VerifyOptions(EnvFlags):
     """What to compare with the plain program."""
 
     policy: tuple[PolicyName, ...] = ()

@@ -65,7 +65,7 @@ class Run:
         return self.algorithm.params(from_arrays(state, checkpoint.arrays, f"the checkpoint of '{self.path}'"))
 
 
-def open_run(path: str | Path, algorithm: Algorithm | None = None, env: str | Environment | None = None) -> Run:
+def load(path: str | Path, algorithm: Algorithm | None = None, env: Any = None) -> Run:
     """Open the run in a directory. Pass the algorithm or the environment if config.json cannot describe it."""
     path = Path(path)
     config = _read(path)
@@ -76,7 +76,7 @@ def open_run(path: str | Path, algorithm: Algorithm | None = None, env: str | En
     algorithm = algorithm or _rebuild_algorithm(config)
     if env is None and config["env_options"] is None:
         wrong = f"run '{path}' was trained on an environment '{config['env']}' that was created in Python"
-        raise ConfigError(f"{wrong}: pass it, as in fragmenta.open_run(path, env=...)")
+        raise ConfigError(f"{wrong}: pass it, as in fragmenta.load(path, env=...)")
     environment = make(env) if env is not None else make(config["env"], _options(config))
     algorithm.validate(environment)
     return Run(path, config, algorithm, config["env"], environment)
@@ -106,11 +106,13 @@ def describe_algorithm(algorithm: Algorithm) -> dict[str, Any]:
 
 
 def describe_environment(
-    requested: str | Environment, env: Environment, options: EnvOptions | None
+    requested: Any, env: Environment, options: EnvOptions | None
 ) -> tuple[str, dict[str, Any] | None]:
     """Name and options from which `make` recreates the environment; None for options if it cannot."""
     if env.host_pool:
         spec, pool = env.host_pool.spec, env.host_pool.options
+        if spec.maker:
+            return env.title, None
         arguments = json.dumps(spec.arguments)
         host_options = EnvOptions(
             arguments, spec.wrappers, spec.stack, pool.mode, pool.workers, pool.restarts, pool.timeout
@@ -157,7 +159,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _rebuild_algorithm(config: dict[str, Any]) -> Algorithm:
     name = config["algorithm"]
-    advice = "pass the algorithm, as in fragmenta.open_run(path, algorithm=...)"
+    advice = "pass the algorithm, as in fragmenta.load(path, algorithm=...)"
     if config["only_in_python"]:
         names = ", ".join(config["only_in_python"])
         raise ConfigError(f"hyper-parameters of '{name}' cannot be stored in a file ({names}): {advice}")

@@ -5,12 +5,14 @@ import dataclasses
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fragmenta.algorithms import Algorithm
+from fragmenta.algorithms.named import AlgorithmLike, algorithm_from
 from fragmenta.engines import ENGINES, EngineOptions, Setup, engine_named
 from fragmenta.engines.in_flight import fits
 from fragmenta.envs import Environment, make
+from fragmenta.envs.objects import fixed_count
 from fragmenta.errors import ConfigError
 from fragmenta.evaluation.periodic import EvaluationOptions, PeriodicEvaluation
 from fragmenta.graph import Plan
@@ -19,7 +21,7 @@ from fragmenta.pictures.curve import draw_curve
 from fragmenta.policies import Cluster, Policy
 from fragmenta.runs.checkpoints import CHECKPOINTS, Checkpoint, CheckpointFolder
 from fragmenta.runs.metrics import MetricsLog
-from fragmenta.runs.opening import cluster_of, describe_environment, open_run
+from fragmenta.runs.opening import cluster_of, describe_environment, load
 from fragmenta.runs.run_directory import RunDirectory
 from fragmenta.runs.saving import SaveOptions, Saver
 from fragmenta.training.loop import Job, Result, Watcher, run_job
@@ -31,8 +33,8 @@ from fragmenta.training.stopping import Stop, stopped_by_signals
 
 
 def train(
-    algorithm: Algorithm,
-    env: str | Environment,
+    algorithm: AlgorithmLike,
+    env: Any,
     policy: str | Policy | None = None,
     engine: str = "local",
     total_steps: int | None = None,
@@ -42,9 +44,13 @@ def train(
     run_dir: str | Path | None = None,
     watcher: Watcher | None = None,
     options: RunOptions | None = None,
+    **hyper_parameters: Any,
 ) -> Result:
     """Train, and return the parameters, the state, the metrics and a summary.
 
+    `algorithm` is a name as on the command line, a class or an instance; hyper-parameters are given by keyword, as in
+    `train("ppo", "CartPole-v1", learning_rate=3e-4)`. `env` is a name, a `fragmenta.Environment`, a `gymnasium.Env`,
+    its class, a function that makes one, or a `VectorEnv`, whose number of environments is then `num_envs`.
     `policy` decides what runs where; only an asynchronous one changes the result. It defaults to `fused`, or to
     `single_learner_coarse` for environments on the host. `engine` is `local`, `processes` or `ray`. `cluster` sets the
     devices (default: all of this machine), the replicas (default: one or two) and the allowed lag. `seeds` trains that
@@ -54,7 +60,7 @@ def train(
     """
     options = options or RunOptions()
     if total_steps is not None:
-        algorithm = dataclasses.replace(algorithm, total_steps=total_steps)
+        hyper_parameters["total_steps"] = total_steps
     if run_dir is None:
         if options.timeline or options.evaluation.eval_every:
             what = "timeline" if options.timeline else "evaluation"
@@ -62,8 +68,9 @@ def train(
         options = dataclasses.replace(options, sinks=())
     environment = make(env, options.env)
     name, arguments = describe_environment(env, environment, options.env)
+    trained = _with_count(algorithm, hyper_parameters, fixed_count(env, environment))
     run = plan_run(
-        Request(algorithm, environment, name, arguments, policy, engine, cluster, seed, seeds, options),
+        Request(trained, environment, name, arguments, policy, engine, cluster, seed, seeds, options),
     )
     return _start(run, RunDirectory.new(Path(run_dir)) if run_dir is not None else None, watcher, None)
 
@@ -74,7 +81,7 @@ def resume(
     cluster: Cluster | None = None,
     total_steps: int | None = None,
     algorithm: Algorithm | None = None,
-    env: str | Environment | None = None,
+    env: Any = None,
     watcher: Watcher | None = None,
     engine: str | None = None,
     engine_options: EngineOptions | None = None,
@@ -83,7 +90,7 @@ def resume(
 
     Pass `algorithm` and `env` if only Python code can create them; a larger `total_steps` extends the run.
     """
-    opened = open_run(run_dir, algorithm, env)
+    opened = load(run_dir, algorithm, env)
     config, resumed = opened.config, opened.algorithm
     if total_steps is not None:
         resumed = dataclasses.replace(resumed, total_steps=total_steps)
@@ -107,6 +114,17 @@ def resume(
     seeds = config["seed"], config["seeds"]
     run = plan_run(Request(resumed, *environment, policy or config["policy"], chosen, cluster, *seeds, options))
     return _start(run, RunDirectory.reopened(opened.path, checkpoint.iteration), watcher, checkpoint)
+
+
+def _with_count(algorithm: AlgorithmLike, hyper_parameters: dict[str, Any], count: int | None) -> Algorithm:
+    """The algorithm for as many environments as were given, if that was a fixed number."""
+    if count is not None and not isinstance(algorithm, Algorithm):
+        hyper_parameters.setdefault("num_envs", count)
+    chosen = algorithm_from(algorithm, hyper_parameters)
+    if count is not None and chosen.num_envs != count:
+        given = "one environment that cannot be copied" if count == 1 else f"a vector of {count} environments"
+        raise ConfigError(f"num_envs is {chosen.num_envs}, but env is {given}: use num_envs={count}")
+    return chosen
 
 
 def _start(
