@@ -9,7 +9,7 @@ from fragmenta_core.arrays import Description
 from fragmenta_core.faults import UnusableError, WrongValueError
 from fragmenta_core.loading import construct, load
 from fragmenta_host.catalogue import Spec
-from fragmenta_host.gymnasium_spaces import action_maker, action_space, convert, gatherer
+from fragmenta_host.gymnasium_spaces import action_maker, action_space, convert, flattener, gatherer
 from fragmenta_host.single import ResetResult
 
 
@@ -36,6 +36,8 @@ class GymnasiumEnv:
         limit = env.spec.max_episode_steps if env.spec else None
         self.description = Description(convert(self._space), action_space(action), None, limit)
         self.step, self.parts, self.actions = env.step, gatherer(self._space), action_maker(action)
+        self.flat = flattener(self._space)
+        """From one observation, or a batch, to its arrays."""
 
     def reset(self, seed: int | None) -> ResetResult:
         """Start an episode."""

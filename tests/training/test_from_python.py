@@ -11,10 +11,10 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
-from host_envs import Counter
 
 import fragmenta
 from fragmenta import PPO, ConfigError, EnvOptions, RunOptions
+from host_envs import Counter
 
 SMALL = {"num_envs": 2, "horizon": 16, "hidden": (8,), "minibatches": 2, "epochs": 1, "total_steps": 64}
 TINY = PPO(**SMALL)
@@ -55,7 +55,9 @@ def trained(env: Any, **more: Any) -> fragmenta.Result:
     return fragmenta.train("ppo", env, **SMALL | more)
 
 
-@pytest.mark.parametrize("algorithm", ["PPO", pytest.param("fragmenta.algorithms.ppo:PPO", marks=pytest.mark.full), PPO, PPO()])
+@pytest.mark.parametrize(
+    "algorithm", ["PPO", pytest.param("fragmenta.algorithms.ppo:PPO", marks=pytest.mark.full), PPO, PPO()]
+)
 def test_an_algorithm_is_a_name_a_class_or_an_instance(algorithm: Any) -> None:
     result = fragmenta.train(algorithm, "CartPole-v1", **SMALL)
     expected = fragmenta.train(TINY, "CartPole-v1")
@@ -113,9 +115,9 @@ def test_an_environment_that_cannot_be_copied_is_stepped_in_this_process() -> No
     assert "one after the other in this process, because it cannot be copied to another (cannot pickle" in where
     with pytest.raises(ConfigError, match="num_envs is 2, but env is one environment that cannot be copied"):
         fragmenta.train(TINY, env)
-    with pytest.raises(ConfigError, match="cannot be copied .* to the processes of engine 'processes'"):
+    with pytest.raises(ConfigError, match=r"cannot be copied .* to the processes of engine 'processes'"):
         fragmenta.train("ppo", env, engine="processes", **options)
-    with pytest.raises(ConfigError, match="cannot be copied to another process .*env_mode 'serial'"):
+    with pytest.raises(ConfigError, match=r"cannot be copied to another process .*env_mode 'serial'"):
         fragmenta.make(env, EnvOptions(env_mode="processes"))
 
 
@@ -173,13 +175,23 @@ class NeedsMore(PPO):
     ("algorithm", "env", "options", "message"),
     [
         ("ppoo", "CartPole-v1", {}, "unknown algorithm 'ppoo': did you mean 'ppo'"),
-        ("ppo", "CartPole-v1", {"learning_rat": 1.0}, "unknown hyper-parameter of PPO 'learning_rat': did you mean 'le"),
+        (
+            "ppo",
+            "CartPole-v1",
+            {"learning_rat": 1.0},
+            "unknown hyper-parameter of PPO 'learning_rat': did you mean 'le",
+        ),
         (PPO(), "CartPole-v1", {"horizn": 1}, "unknown hyper-parameter of PPO 'horizn': did you mean 'horizon'"),
         (NeedsMore, "CartPole-v1", {}, "cannot make NeedsMore: .*'extra'"),
         (Walk, "CartPole-v1", {}, "'Walk' is not an algorithm class: derive it from fragmenta.Algorithm"),
         ("ppo", 3, {}, "env is 3, of type int: give a name, a fragmenta.Environment, a gymnasium.Env"),
         ("ppo", lambda: 3, {}, "<lambda> is int, not a gymnasium.Env"),
-        ("ppo", Walk(), {"options": RunOptions(env=EnvOptions(env_args={"ends": 3}))}, "env_args is for a class or a f"),
+        (
+            "ppo",
+            Walk(),
+            {"options": RunOptions(env=EnvOptions(env_args={"ends": 3}))},
+            "env_args is for a class or a f",
+        ),
         ("ppo", Walk, {"options": RunOptions(env=EnvOptions(env_args={"end": 3}))}, "wrong arguments: .*'end'"),
         (
             "ppo",

@@ -2,11 +2,13 @@
 
 import contextlib
 import dataclasses
+import functools
 import json
 from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
@@ -18,6 +20,7 @@ from fragmenta.envs import ADAPTERS, ENVIRONMENTS, Environment, EnvOptions, Stac
 from fragmenta.errors import ConfigError
 from fragmenta.policies import Cluster
 from fragmenta.runs.checkpoints import CHECKPOINTS, CheckpointFolder
+from fragmenta.runs.predicting import TrainedPolicy
 from fragmenta.runs.run_directory import read_config
 from fragmenta.runs.state import from_arrays
 
@@ -57,6 +60,16 @@ class Run:
         if (self.path / "params.safetensors").exists() and summary.exists():
             return json.loads(summary.read_text())["total_steps"]
         return CheckpointFolder(self.path / CHECKPOINTS).newest().steps
+
+    def predict(
+        self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = True
+    ) -> tuple[np.ndarray, Any]:
+        """The action for an observation, or those for a batch, and the memory to pass to the next call as `state`."""
+        return self._policy.predict(observation, state, episode_start, deterministic)
+
+    @functools.cached_property
+    def _policy(self) -> TrainedPolicy:
+        return TrainedPolicy(self.algorithm, self.env, self.params())
 
     def _checkpoint_params(self) -> Any:
         """The parameters in the latest checkpoint of an unfinished run."""

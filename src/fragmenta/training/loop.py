@@ -1,6 +1,7 @@
 """The loop around an engine: runs stretches of iterations; between them, saves checkpoints and checks for a stop."""
 
 import dataclasses
+import functools
 import signal
 import time
 from collections.abc import Sequence
@@ -11,12 +12,15 @@ import numpy as np
 
 from fragmenta.algorithms import Algorithm
 from fragmenta.engines import ENGINES, Placed, Setup
+from fragmenta.envs import Environment
+from fragmenta.errors import ConfigError
 from fragmenta.evaluation.periodic import PeriodicEvaluation
 from fragmenta.graph import Plan
 from fragmenta.profiling.timeline import Window
 from fragmenta.runs.checkpoints import Checkpoint
 from fragmenta.runs.episode_statistics import Tally
 from fragmenta.runs.metrics import MetricsLog
+from fragmenta.runs.predicting import TrainedPolicy
 from fragmenta.runs.run_directory import RunDirectory, StoredRecords, sha256
 from fragmenta.runs.saving import Saver
 from fragmenta.runs.state import to_arrays
@@ -40,6 +44,21 @@ class Result:
     metrics: Sequence[dict[str, Any]]
     """For a run with a directory, read from disk on first access."""
     summary: dict[str, Any]
+    algorithm: Algorithm
+    env: Environment
+
+    def predict(
+        self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = True
+    ) -> tuple[np.ndarray, Any]:
+        """The action for an observation, or those for a batch, and the memory to pass to the next call as `state`."""
+        return self._policy.predict(observation, state, episode_start, deterministic)
+
+    @functools.cached_property
+    def _policy(self) -> TrainedPolicy:
+        if isinstance(self.algorithm, Seeds):
+            count = len(self.algorithm.seeds)
+            raise ConfigError(f"{count} seeds were trained: choose one, as in fragmenta.load('RUN/seed-0').predict")
+        return TrainedPolicy(self.algorithm, self.env, self.params)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -257,7 +276,7 @@ def _result(job: Job, log: _Log, state: Any) -> Result:
     if isinstance(job.algorithm, Seeds) and isinstance(log.tally, SeedTally):
         summary["per_seed"] = seed_summaries(job.algorithm, params, log.tally)
     records = StoredRecords(job.directory.path / "metrics.jsonl", log.began) if job.directory else log.records
-    return Result(params, state, records, summary)
+    return Result(params, state, records, summary, job.algorithm, env)
 
 
 def _not_finite(job: Job, start: Start, log: _Log, last_good: Checkpoint) -> NotFiniteError:
