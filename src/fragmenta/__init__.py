@@ -28,8 +28,9 @@ from fragmenta.runs.opening import Run, load
 from fragmenta.runs.saving import SaveOptions
 from fragmenta.stage import stage
 from fragmenta.tracing.trace import trace as _trace
-from fragmenta.training.loop import Result
+from fragmenta.training.callbacks import Moment
 from fragmenta.training.options import RunOptions
+from fragmenta.training.result import Result
 from fragmenta.training.train import resume, train
 from fragmenta.version import __version__ as __version__
 
@@ -61,6 +62,7 @@ __all__ = [
     "EvaluationOptions",
     "Fragment",
     "Graph",
+    "Moment",
     "MultiDiscrete",
     "Plan",
     "RecurrentPPO",

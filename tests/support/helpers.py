@@ -9,7 +9,7 @@ import numpy as np
 
 from fragmenta import Algorithm, Cluster, Environment, Plan, project, trace
 from fragmenta.engines import LocalEngine
-from fragmenta.training.loop import Progress
+from fragmenta.progress.watching import Progress
 
 
 def cpu_cluster(devices: int, replicas: int) -> Cluster:

@@ -10,14 +10,14 @@ from pathlib import Path
 
 from fragmenta.cli.arguments import ClusterOptions, EnvFlags, PolicyName, read
 from fragmenta.cli.trace import how_to_look
-from fragmenta.cli.view import PlainView, TerminalView
 from fragmenta.engines import EngineOptions
 from fragmenta.engines.hardware import idle_gpu
 from fragmenta.evaluation.periodic import EvaluationOptions
+from fragmenta.progress.choosing import View, view_for
 from fragmenta.runs.saving import SaveOptions
 from fragmenta.runs.sinks import parse_sinks
-from fragmenta.training.loop import Result
 from fragmenta.training.options import RunOptions
+from fragmenta.training.result import Result
 from fragmenta.training.train import train
 
 
@@ -43,6 +43,8 @@ class TrainOptions(ClusterOptions, EngineOptions, EnvFlags, SaveOptions, Evaluat
     for what."""
     sinks: str = "tensorboard"
     """Where metrics go besides metrics.jsonl: tensorboard, wandb, mlflow, several with commas, or none."""
+    stop_at_return: float | None = None
+    """End the run once the mean return of the latest 100 episodes is that high."""
     trace: bool = False
     """Record some iterations: `trace.pftrace`, a timeline to open at ui.perfetto.dev, and `timings.json`, which
     `fragmenta graph RUN` draws."""
@@ -62,7 +64,7 @@ def run(arguments: list[str]) -> int:
     warning = idle_gpu()
     if warning:
         print(f"fragmenta: {warning}", file=sys.stderr)
-    view = None if options.json else TerminalView() if sys.stdout.isatty() else PlainView()
+    view = None if options.json else view_for(sys.stdout)
 
     def start() -> Result:
         return train(
@@ -75,6 +77,8 @@ def run(arguments: list[str]) -> int:
             cluster=cluster,
             run_dir=run_dir,
             watcher=view,
+            progress=False,
+            stop_at_return=options.stop_at_return,
             options=RunOptions(
                 options,
                 engine_options,
@@ -90,9 +94,7 @@ def run(arguments: list[str]) -> int:
     return show(view, run_dir, start, options.trace)
 
 
-def show(
-    view: PlainView | TerminalView | None, run_dir: Path, start: Callable[[], Result], timeline: bool = False
-) -> int:
+def show(view: View | None, run_dir: Path, start: Callable[[], Result], timeline: bool = False) -> int:
     """Train, and print the result: to the view, or as JSON if there is none."""
     try:
         result = start()

@@ -46,6 +46,7 @@ class Saver:
         self._queued: Checkpoint | None = None
         self._closing = False
         self._failure: OSError | None = None
+        self._written: list[Path] = []
         self._thread = threading.Thread(target=self._work, name="fragmenta-saver", daemon=True)
         self._thread.start()
 
@@ -64,6 +65,12 @@ class Saver:
                 return
             self._waiting = self._queued = checkpoint
             self._changed.notify_all()
+
+    def written(self) -> list[Path]:
+        """The checkpoints written since the last call."""
+        with self._changed:
+            written, self._written = self._written, []
+        return written
 
     def close(self) -> None:
         """Wait until everything is written; raises StorageError if a write failed."""
@@ -94,7 +101,9 @@ class Saver:
                 return
             try:
                 self._before()
-                self._folder.save(checkpoint)
+                path = self._folder.save(checkpoint)
+                with self._changed:
+                    self._written.append(path)
             except OSError as error:
                 self._failure = error
                 return

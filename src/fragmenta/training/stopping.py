@@ -12,9 +12,11 @@ class Stop:
 
     def __init__(self) -> None:
         self.signal: int | None = None
+        self.reason = ""
+        """Why a callback, or the return that was reached, ends the run."""
 
     def __bool__(self) -> bool:
-        return self.signal is not None
+        return self.signal is not None or bool(self.reason)
 
 
 class StoppedError(Exception):
@@ -38,7 +40,7 @@ def stopped_by_signals() -> Iterator[Stop]:
         return
 
     def request_stop(number: int, _: FrameType | None) -> None:
-        if stop:
+        if stop.signal is not None:
             raise KeyboardInterrupt
         stop.signal = number
 

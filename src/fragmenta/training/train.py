@@ -2,8 +2,9 @@
 
 import contextlib
 import dataclasses
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,14 +20,18 @@ from fragmenta.graph import Plan
 from fragmenta.graph.show import to_mermaid
 from fragmenta.pictures.curve import draw_curve
 from fragmenta.policies import Cluster, Policy
+from fragmenta.progress.choosing import view_for
+from fragmenta.progress.watching import Watcher
 from fragmenta.runs.checkpoints import CHECKPOINTS, Checkpoint, CheckpointFolder
 from fragmenta.runs.metrics import MetricsLog
 from fragmenta.runs.opening import cluster_of, describe_environment, load
 from fragmenta.runs.run_directory import RunDirectory
 from fragmenta.runs.saving import SaveOptions, Saver
-from fragmenta.training.loop import Job, Result, Watcher, run_job
+from fragmenta.training.callbacks import Callbacks
+from fragmenta.training.loop import Job, run_job
 from fragmenta.training.options import RunOptions
 from fragmenta.training.planning import PlannedRun, Request, plan_run
+from fragmenta.training.result import Result
 from fragmenta.training.seeds import Seeds, write_seeds
 from fragmenta.training.start import Start
 from fragmenta.training.stopping import Stop, stopped_by_signals
@@ -44,6 +49,9 @@ def train(
     run_dir: str | Path | None = None,
     watcher: Watcher | None = None,
     options: RunOptions | None = None,
+    progress: bool = True,
+    callbacks: Sequence[Any] = (),
+    stop_at_return: float | None = None,
     **hyper_parameters: Any,
 ) -> Result:
     """Train, and return the parameters, the state, the metrics and a summary.
@@ -57,6 +65,10 @@ def train(
     many seeds, starting at `seed`, as one program; the seed is then the leading dimension of parameters and state.
     With `run_dir`, the run writes metrics and checkpoints there, and Ctrl-C ends it so that `resume` can continue it.
     `options` has everything else: environments, engine, checkpoints, evaluation, sinks, timeline.
+
+    The progress is shown on standard error, or as a curve in a notebook, unless `progress` is False or a `watcher`
+    gets it. `callbacks` are objects with `on_iteration`, `on_evaluation` or `on_checkpoint`, which take a `Moment`.
+    `stop_at_return` ends the run once the mean return of the latest 100 episodes is that high.
     """
     options = options or RunOptions()
     if total_steps is not None:
@@ -69,10 +81,12 @@ def train(
     environment = make(env, options.env)
     name, arguments = describe_environment(env, environment, options.env)
     trained = _with_count(algorithm, hyper_parameters, fixed_count(env, environment))
+    called = Callbacks(callbacks, stop_at_return)
     run = plan_run(
         Request(trained, environment, name, arguments, policy, engine, cluster, seed, seeds, options),
     )
-    return _start(run, RunDirectory.new(Path(run_dir)) if run_dir is not None else None, watcher, None)
+    directory = RunDirectory.new(Path(run_dir)) if run_dir is not None else None
+    return _show(run, directory, None, called, watcher, progress)
 
 
 def resume(
@@ -85,10 +99,14 @@ def resume(
     watcher: Watcher | None = None,
     engine: str | None = None,
     engine_options: EngineOptions | None = None,
+    progress: bool = True,
+    callbacks: Sequence[Any] = (),
+    stop_at_return: float | None = None,
 ) -> Result:
     """Continue a run from its latest checkpoint in the same directory, under the same or another policy and engine.
 
-    Pass `algorithm` and `env` if only Python code can create them; a larger `total_steps` extends the run.
+    Pass `algorithm` and `env` if only Python code can create them; a larger `total_steps` extends the run. Progress,
+    callbacks and a return to stop at are as in `train`; they are not kept from the earlier run.
     """
     opened = load(run_dir, algorithm, env)
     config, resumed = opened.config, opened.algorithm
@@ -113,7 +131,9 @@ def resume(
     environment = opened.env, config["env"], config["env_options"]
     seeds = config["seed"], config["seeds"]
     run = plan_run(Request(resumed, *environment, policy or config["policy"], chosen, cluster, *seeds, options))
-    return _start(run, RunDirectory.reopened(opened.path, checkpoint.iteration), watcher, checkpoint)
+    called = Callbacks(callbacks, stop_at_return)
+    directory = RunDirectory.reopened(opened.path, checkpoint.iteration)
+    return _show(run, directory, checkpoint, called, watcher, progress)
 
 
 def _with_count(algorithm: AlgorithmLike, hyper_parameters: dict[str, Any], count: int | None) -> Algorithm:
@@ -127,8 +147,30 @@ def _with_count(algorithm: AlgorithmLike, hyper_parameters: dict[str, Any], coun
     return chosen
 
 
+def _show(
+    run: PlannedRun,
+    directory: RunDirectory | None,
+    checkpoint: Checkpoint | None,
+    callbacks: Callbacks,
+    watcher: Watcher | None,
+    progress: bool,
+) -> Result:
+    """Train, and show the progress unless somebody else does."""
+    if watcher or not progress:
+        return _start(run, directory, checkpoint, callbacks, watcher)
+    view = view_for(sys.stderr)
+    with contextlib.closing(view):
+        result = _start(run, directory, checkpoint, callbacks, view)
+    view.finished(result.summary, directory.path if directory else None)
+    return result
+
+
 def _start(
-    run: PlannedRun, directory: RunDirectory | None, watcher: Watcher | None, checkpoint: Checkpoint | None
+    run: PlannedRun,
+    directory: RunDirectory | None,
+    checkpoint: Checkpoint | None,
+    callbacks: Callbacks,
+    watcher: Watcher | None,
 ) -> Result:
     started, request = time.monotonic(), run.request
     if watcher:
@@ -146,7 +188,7 @@ def _start(
         logs=_logs(directory, request.engine),
     )
     with _services(run, directory) as services:
-        job = Job(setup, run.identity(), started, request.options.timeline, directory, *services, watcher)
+        job = Job(setup, run.identity(), started, request.options.timeline, directory, *services, watcher, callbacks)
         result = run_job(job, _start_of(run, directory, checkpoint))
     if directory:
         _write_results(run, directory, result)
