@@ -20,15 +20,16 @@ from fragmenta.envs import ADAPTERS, ENVIRONMENTS, Environment, EnvOptions, Stac
 from fragmenta.errors import ConfigError
 from fragmenta.policies import Cluster
 from fragmenta.runs.checkpoints import CHECKPOINTS, CheckpointFolder
+from fragmenta.runs.describing import describe, drawn
 from fragmenta.runs.predicting import TrainedPolicy
-from fragmenta.runs.run_directory import read_config
+from fragmenta.runs.run_directory import read_config, read_json, read_records
 from fragmenta.runs.state import from_arrays
 
 SCHEMA = 1
 """The version of `config.json`; raised whenever an older reader would misread it."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Run:
     """A run as its directory describes it."""
 
@@ -66,6 +67,21 @@ class Run:
     ) -> tuple[np.ndarray, Any]:
         """The action for an observation, or those for a batch, and the memory to pass to the next call as `state`."""
         return self._policy.predict(observation, state, episode_start, deterministic)
+
+    def __repr__(self) -> str:
+        summary = read_json(self.path / "summary.json")
+        if summary:
+            return f"Run '{self.path}' of {describe(summary)}"
+        records = self._records()
+        done = f"{records[-1]['steps']:,} steps so far" if records else "no iteration so far"
+        return f"Run '{self.path}' of {describe(self.config)}: not finished, {done}"
+
+    def _repr_html_(self) -> str:
+        return drawn(repr(self), self._records(), self.config)
+
+    def _records(self) -> list[dict[str, Any]]:
+        path = self.path / "metrics.jsonl"
+        return read_records(path) if path.exists() else []
 
     @functools.cached_property
     def _policy(self) -> TrainedPolicy:

@@ -10,11 +10,12 @@ import numpy as np
 from fragmenta.algorithms import Algorithm
 from fragmenta.envs import Environment
 from fragmenta.errors import ConfigError
+from fragmenta.runs.describing import describe, drawn
 from fragmenta.runs.predicting import TrainedPolicy
 from fragmenta.training.seeds import Seeds
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Result:
     """The result of training: parameters, the full state, one record per iteration, and the summary."""
 
@@ -31,6 +32,12 @@ class Result:
     ) -> tuple[np.ndarray, Any]:
         """The action for an observation, or those for a batch, and the memory to pass to the next call as `state`."""
         return self._policy.predict(observation, state, episode_start, deterministic)
+
+    def __repr__(self) -> str:
+        return f"Result of {describe(self.summary)}"
+
+    def _repr_html_(self) -> str:
+        return drawn(repr(self), self.metrics, self.summary)
 
     @functools.cached_property
     def _policy(self) -> TrainedPolicy:
