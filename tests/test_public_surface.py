@@ -9,9 +9,9 @@ def test_exported_names() -> None:
     assert sorted(fragmenta.__all__) == [
         "A2C", "ActorCritic", "Algorithm", "Axis", "Box", "Cluster", "ConfigError", "Delivery", "Dict", "Discrete",
         "EngineOptions", "EnvOptions", "Environment", "EvaluationOptions", "Fragment", "Graph", "IMPALA", "MAPPO",
-        "MultiDiscrete", "PPO", "Plan", "RecurrentPPO", "Result", "Run", "RunOptions", "SaveOptions", "Stack",
+        "Moment", "MultiDiscrete", "PPO", "Plan", "RecurrentPPO", "Result", "Run", "RunOptions", "SaveOptions", "Stack",
         "TeamEnvironment", "Transition", "Verification", "World",
-        "make", "open_run", "project",
+        "load", "make", "project",
         "resume", "stage", "trace", "train", "verify",
     ]  # fmt: skip
     for name in fragmenta.__all__:

@@ -1,6 +1,9 @@
 """Distributed reinforcement learning with dataflow fragments: write an algorithm once, decide where it runs later."""
 
+from typing import Any
+
 from fragmenta.algorithms import A2C, IMPALA, MAPPO, PPO, ActorCritic, Algorithm, Axis, RecurrentPPO
+from fragmenta.algorithms.named import AlgorithmLike, algorithm_from
 from fragmenta.checks.verify import Verification, verify
 from fragmenta.coordinator.plan import project
 from fragmenta.engines import EngineOptions
@@ -21,21 +24,22 @@ from fragmenta.errors import ConfigError
 from fragmenta.evaluation.periodic import EvaluationOptions
 from fragmenta.graph import Delivery, Fragment, Graph, Plan
 from fragmenta.policies import Cluster
-from fragmenta.runs.opening import Run, open_run
+from fragmenta.runs.opening import Run, load
 from fragmenta.runs.saving import SaveOptions
 from fragmenta.stage import stage
 from fragmenta.tracing.trace import trace as _trace
-from fragmenta.training.loop import Result
+from fragmenta.training.callbacks import Moment
 from fragmenta.training.options import RunOptions
+from fragmenta.training.result import Result
 from fragmenta.training.train import resume, train
 from fragmenta.version import __version__ as __version__
 
 
-def trace(algorithm: Algorithm, env: str | Environment) -> Graph:
+def trace(algorithm: AlgorithmLike, env: Any) -> Graph:
     """The fragmented dataflow graph of one training iteration; `print` it to read it."""
-    environment = make(env)
-    algorithm.validate(environment)
-    return _trace(algorithm, environment)
+    environment, loop = make(env), algorithm_from(algorithm, {})
+    loop.validate(environment)
+    return _trace(loop, environment)
 
 
 __all__ = [
@@ -58,6 +62,7 @@ __all__ = [
     "EvaluationOptions",
     "Fragment",
     "Graph",
+    "Moment",
     "MultiDiscrete",
     "Plan",
     "RecurrentPPO",
@@ -70,8 +75,8 @@ __all__ = [
     "Transition",
     "Verification",
     "World",
+    "load",
     "make",
-    "open_run",
     "project",
     "resume",
     "stage",

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fragmenta_core.faults import UnusableError
+from fragmenta_host.makers import BoundHere, Maker, Pickled
 from fragmenta_host.single import Single
 
 SINGLES = {"gymnasium": "gymnasium_envs:GymnasiumEnv", "pettingzoo": "pettingzoo_envs:PettingZooEnv"}
@@ -26,25 +27,44 @@ class Spec:
     """Gymnasium wrappers as `module:Class`, innermost first."""
     stack: int = 1
     """How many of the latest observations to stack."""
+    maker: Maker | None = None
+    """For an environment that is a Python object; package and name then only describe it."""
 
     def __str__(self) -> str:
         return f"{self.package}:{self.name}"
 
     def __hash__(self) -> int:
-        return hash((str(self), repr(self.arguments), self.wrappers, self.stack))
+        return hash((str(self), repr(self.arguments), self.wrappers, self.stack, self.maker))
 
     @property
     def is_vector(self) -> bool:
         """Whether the package itself steps many environments at once."""
-        return self.package in VECTORS
+        return self.maker is None and self.package in VECTORS
+
+    @property
+    def bound_here(self) -> BoundHere | None:
+        """What keeps the environments in this process, if anything does."""
+        return self.maker if isinstance(self.maker, BoundHere) else None
+
+    def to_json(self) -> dict[str, Any]:
+        """Convert to a dictionary, to send to an environment process."""
+        assert not self.bound_here, "it never leaves this process"
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return fields | {"maker": self.maker.to_json() if isinstance(self.maker, Pickled) else None}
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> "Spec":
+        """The inverse of `to_json`."""
+        maker = data["maker"] and Pickled.from_json(data["maker"])
+        return Spec(**{**data, "wrappers": tuple(data["wrappers"]), "maker": maker})
 
 
 def single_maker(spec: Spec) -> Callable[[], Single]:
     """A function that makes one environment; an unknown package is taken as the user's own module."""
 
     def make() -> Single:
-        kind = _load(SINGLES.get(spec.package, SINGLES["gymnasium"]), spec.package)
-        return kind(spec.package, spec.name, spec.arguments, list(spec.wrappers), spec.stack)
+        package = spec.package if spec.maker is None else "gymnasium"
+        return _load(SINGLES.get(package, SINGLES["gymnasium"]), package)(spec)
 
     return make
 

@@ -1,6 +1,5 @@
 """Environments stepped in environment processes, over shared memory."""
 
-import dataclasses
 import os
 import socket
 import threading
@@ -132,7 +131,7 @@ class EnvProcesses:
         return faults
 
     def _begin_building(self, i: int) -> None:
-        environment = {"spec": dataclasses.asdict(self._spec), "description": self._description.to_json()}
+        environment = {"spec": self._spec.to_json(), "description": self._description.to_json()}
         indices = self._shares[i]
         share = {"count": self._count, "indices": [indices.start, indices.stop, indices.step], "slot": i}
         self._processes[i].begin({"order": "build", **environment, **share}, self._memory)

@@ -8,33 +8,45 @@ import gymnasium
 from fragmenta_core.arrays import Description
 from fragmenta_core.faults import UnusableError, WrongValueError
 from fragmenta_core.loading import construct, load
-from fragmenta_host.gymnasium_spaces import action_maker, action_space, convert, exact_bounds, gatherer, mismatch
+from fragmenta_host.catalogue import Spec
+from fragmenta_host.gymnasium_spaces import (
+    action_maker,
+    action_space,
+    convert,
+    exact_bounds,
+    flattener,
+    gatherer,
+    mismatch,
+)
 from fragmenta_host.single import ResetResult
 
 
 class GymnasiumEnv:
-    """One Gymnasium environment; a `package` other than gymnasium is the user's module that contains the class."""
+    """One Gymnasium environment; a package other than gymnasium is the user's module that contains the class."""
 
-    def __init__(self, package: str, name: str, arguments: dict[str, Any], wrappers: list[str], stack: int) -> None:
-        if package == "gymnasium":
+    def __init__(self, spec: Spec) -> None:
+        if spec.maker is None and spec.package == "gymnasium":
             try:
-                env = construct(gymnasium.make, name, disable_env_checker=True, **arguments)
+                env = construct(gymnasium.make, spec.name, disable_env_checker=True, **spec.arguments)
             except gymnasium.error.Error as error:
-                raise UnusableError(f"cannot make gymnasium:{name}: {error}".splitlines()[0]) from error
+                raise UnusableError(f"cannot make {spec}: {error}".splitlines()[0]) from error
         else:
-            env = construct(load("environment", f"{package}:{name}"), **arguments)
+            env = construct(spec.maker or load("environment", str(spec)), **spec.arguments)
             if not isinstance(env, gymnasium.Env):
-                raise UnusableError(f"{package}:{name} is {type(env).__name__}, not a gymnasium.Env")
-        for wrapper in wrappers:
+                raise UnusableError(f"{spec} is {type(env).__name__}, not a gymnasium.Env")
+        for wrapper in spec.wrappers:
             env = construct(load("wrapper", wrapper), env)
-        if stack > 1:
-            env = gymnasium.wrappers.FrameStackObservation(env, stack)
+        if spec.stack > 1:
+            env = gymnasium.wrappers.FrameStackObservation(env, spec.stack)
         self.env = env
+        self._belongs_to_caller = bool(spec.bound_here and spec.bound_here.is_single)
         self._space, action = env.observation_space, env.action_space
         limit = env.spec.max_episode_steps if env.spec else None
         converted = convert(self._space), action_space(action)
         self.description = Description(*converted, None, limit, bounds=exact_bounds(self._space))
         self.step, self.parts, self.actions = env.step, gatherer(self._space), action_maker(action)
+        self.flat = flattener(self._space)
+        """From one observation, or a batch, to its arrays."""
 
     def reset(self, seed: int | None) -> ResetResult:
         """Start an episode."""
@@ -56,5 +68,6 @@ class GymnasiumEnv:
         return self.env.action_space.sample()
 
     def close(self) -> None:
-        """Close the environment."""
-        self.env.close()
+        """Close the environment, unless the caller goes on using it."""
+        if not self._belongs_to_caller:
+            self.env.close()

@@ -87,7 +87,9 @@ def flattener(space: spaces.Space) -> Callable[[Any], list[Any]]:
     if isinstance(space, spaces.Discrete) and space.start != 0:
         return lambda value: [value - space.start]
     if isinstance(space, spaces.MultiDiscrete):
-        return lambda value: [np.ravel(value - space.start)]
+        # Also for a batch, whose first dimension stays.
+        ndim = len(space.shape)
+        return lambda value: [np.reshape(value - space.start, (*np.shape(value)[: np.ndim(value) - ndim], -1))]
     return single_array
 
 

@@ -12,6 +12,7 @@ from fragmenta_core.arrays import Description
 from fragmenta_core.faults import UnusableError
 from fragmenta_core.loading import construct, load
 from fragmenta_core.spaces import leaves
+from fragmenta_host.catalogue import Spec
 from fragmenta_host.gymnasium_spaces import action_maker, action_space, convert, exact_bounds, flattener
 from fragmenta_host.single import ResetResult, StepResult
 
@@ -28,19 +29,19 @@ class PettingZooEnv:
     the last was. An agent that is truncated while others continue counts as one that dropped out.
     """
 
-    def __init__(self, package: str, name: str, arguments: dict[str, Any], wrappers: list[str], stack: int) -> None:
-        title = f"{package}:{name}"
-        if stack > 1:
+    def __init__(self, spec: Spec) -> None:
+        title = str(spec)
+        if spec.stack > 1:
             raise UnusableError(
                 f"{title} cannot stack: leave out stack, and wrap it, for example in supersuit:frame_stack_v1"
             )
-        maker = getattr(_module(name, title), "parallel_env", None)
+        maker = getattr(_module(spec.name, title), "parallel_env", None)
         if maker is None:
             raise UnusableError(
                 f"{title} has no parallel_env, so its agents take turns: choose one where they act together"
             )
-        self.env: ParallelEnv = construct(maker, **arguments)
-        for wrapper in wrappers:
+        self.env: ParallelEnv = construct(maker, **spec.arguments)
+        for wrapper in spec.wrappers:
             self.env = construct(load("wrapper", wrapper), self.env)
         self._agents: list[Any] = list(getattr(self.env, "possible_agents", ()))
         if not self._agents:

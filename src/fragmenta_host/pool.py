@@ -76,6 +76,9 @@ class Pool:
         self._steps: dict[int, int] = {}
         if spec.is_vector and self.options.restarts:
             raise UnusableError(f"{spec} cannot restart single environments: leave out env_restarts")
+        if (bound := spec.bound_here) and (self.options.mode not in ("auto", "serial") or self.options.restarts):
+            advice = "use env_mode 'serial' without restarts, or pass a function that makes it and can be pickled"
+            raise UnusableError(f"{spec} cannot be copied to another process ({bound.reason}): {advice}")
         self.description, self.step_seconds = measured or describe(
             spec, self.options.timeout, measures=self.options.mode == "auto"
         )
@@ -168,6 +171,8 @@ class Pool:
         if mode == "vector":
             return f"on the host, stepped by {self.spec.package} in {workers} threads"
         how = "one after the other in this process" if mode == "serial" else f"in {workers} {mode}"
+        if bound := self.spec.bound_here:
+            how += f", because it cannot be copied to another ({bound.reason})"
         duration = f" (one step takes {self.step_seconds * 1e6:,.0f} us)" if self.step_seconds else ""
         if self.step_seconds >= TRIAL_SECONDS:
             duration = " (a trial step failed)"
@@ -182,6 +187,8 @@ class Pool:
         most = max(1, min(self.options.workers or cores(), count, MOST_PROCESSES))
         if self.spec.is_vector:
             return "vector", most
+        if self.spec.bound_here:
+            return "serial", 1
         mode, lane = self.options.mode, count / parts * self.step_seconds
         workers = most
         if self.options.workers is None and lane:

@@ -51,7 +51,7 @@ class Stepper:
     def _describe(self, spec: dict[str, Any]) -> dict[str, Any]:
         """Describe the environment, by making one."""
         try:
-            env = single_maker(Spec(**spec))()
+            env = single_maker(Spec.from_json(spec))()
         except UnusableError as error:
             return {"unusable": str(error)}
         except Exception as error:
@@ -74,7 +74,7 @@ class Stepper:
         """Run the package's own checker."""
         from fragmenta_host.check import complaints
 
-        return {"complaints": complaints(single_maker(Spec(**spec))())}
+        return {"complaints": complaints(single_maker(Spec.from_json(spec))())}
 
     def _build(
         self, memory: int, spec: dict[str, Any], description: dict[str, Any], count: int, indices: list[int], slot: int
@@ -83,7 +83,7 @@ class Stepper:
         if self.envs is None:
             parsed = Description.from_json(description)
             arrays = shared_arrays(parsed, count, memory)
-            self.envs = SerialEnvs(single_maker(Spec(**spec)), parsed, arrays, range(*indices), slot)
+            self.envs = SerialEnvs(single_maker(Spec.from_json(spec)), parsed, arrays, range(*indices), slot)
         os.close(memory)
         return _answer(self.envs.build())
 

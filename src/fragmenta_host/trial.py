@@ -1,10 +1,8 @@
 """An environment on trial in a temporary process: its spaces, the duration of a step, its package's own checker."""
 
-import dataclasses
-
 from fragmenta_core.arrays import Description
-from fragmenta_core.faults import EnvironmentFaultError, Fault, UnusableError
-from fragmenta_host.catalogue import Spec, vector_class
+from fragmenta_core.faults import EnvironmentFaultError, Fault, UnusableError, fault_from
+from fragmenta_host.catalogue import Spec, single_maker, vector_class
 from fragmenta_host.env_process import EnvProcess, GoneError
 
 TRIAL_SECONDS = 10.0
@@ -15,6 +13,8 @@ def describe(spec: Spec, timeout: float, measures: bool) -> tuple[Description, f
     """The environment's description, and the seconds that a step takes: 0 if not measured."""
     if spec.is_vector:
         return vector_class(spec).describe(spec.name, spec.arguments, spec.stack), 0.0
+    if spec.bound_here:
+        return _describe_here(spec), 0.0
     process = EnvProcess()
     try:
         description = _describe(process, spec, timeout)
@@ -25,20 +25,31 @@ def describe(spec: Spec, timeout: float, measures: bool) -> tuple[Description, f
 
 def complaints(spec: Spec, timeout: float) -> list[str]:
     """The complaints of the package's own checker."""
-    if spec.is_vector:
+    if spec.is_vector or spec.bound_here:
         return []
     process = EnvProcess()
     try:
-        return process.order({"order": "check", "spec": dataclasses.asdict(spec)}, timeout)["complaints"]
+        return process.order({"order": "check", "spec": spec.to_json()}, timeout)["complaints"]
     except GoneError as gone:
         return [f"the package's own checker {gone}"]
     finally:
         process.close()
 
 
+def _describe_here(spec: Spec) -> Description:
+    try:
+        env = single_maker(spec)()
+    except UnusableError:
+        raise
+    except Exception as error:
+        raise EnvironmentFaultError(str(spec), fault_from(0, "construction", error), 0, "") from None
+    env.close()
+    return env.description
+
+
 def _describe(process: EnvProcess, spec: Spec, timeout: float) -> Description:
     try:
-        reply = process.order({"order": "describe", "spec": dataclasses.asdict(spec)}, timeout)
+        reply = process.order({"order": "describe", "spec": spec.to_json()}, timeout)
     except GoneError as gone:
         raise EnvironmentFaultError(str(spec), Fault(0, f"construction {gone}"), 0, "") from None
     if "unusable" in reply:

@@ -166,7 +166,7 @@ def test_an_environment_in_jax_of_ones_own_is_named_like_the_others(tmp_path: Pa
     run = tmp_path / "run"
     flags = ["--num-envs", "4", "--horizon", "8", "--hidden", "8", "--total-steps", "64", "--run-dir", str(run)]
     assert main(["train", "a2c", "my_envs:Heavy", "--env-args", '{"max_steps": 30}', *flags]) == 0
-    opened = fragmenta.open_run(run)
+    opened = fragmenta.load(run)
     assert (type(opened.env).__name__, opened.env.max_steps) == ("Heavy", 30)
     assert main(["train", "a2c", "my_envs:Heavy", "--env-args", '{"size": 30}']) == 2
     assert main(["train", "a2c", "my_envs:Heavy", "--env-mode", "threads"]) == 2  # it is not stepped on the host

@@ -150,7 +150,7 @@ def test_unusable_environments_are_refused_in_one_line(
 ) -> None:
     monkeypatch.setitem(sys.modules, "made_up", module())
     with pytest.raises(UnusableError, match=message) as error:
-        PettingZooEnv("pettingzoo", name, arguments, [], stack)
+        PettingZooEnv(Spec("pettingzoo", name, arguments, stack=stack))
     assert "\n" not in str(error.value)
 
 
@@ -159,10 +159,10 @@ def test_a_missing_dependency_of_an_environment_is_reported(monkeypatch: pytest.
     for loaded in [name for name in sys.modules if name.startswith("pettingzoo.classic")]:
         monkeypatch.delitem(sys.modules, loaded)
     with pytest.raises(UnusableError, match=r"needs pygame: pip install 'pettingzoo\[classic\]'"):
-        PettingZooEnv("pettingzoo", "classic/rps_v2", {}, [], 1)
+        PettingZooEnv(Spec("pettingzoo", "classic/rps_v2"))
     monkeypatch.setitem(MOVED, "mpe", "no_such_package")
     with pytest.raises(UnusableError, match="moved to its own package: pip install no_such_package"):
-        PettingZooEnv("pettingzoo", "mpe/simple_spread_v3", {}, [], 1)
+        PettingZooEnv(Spec("pettingzoo", "mpe/simple_spread_v3"))
 
 
 def test_an_environment_that_pettingzoo_ships() -> None:

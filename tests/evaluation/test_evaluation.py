@@ -19,8 +19,8 @@ from fragmenta import (
     Environment,
     EnvOptions,
     RecurrentPPO,
+    load,
     make,
-    open_run,
     train,
 )
 from fragmenta.envs.probes import ProbeDiscount, ProbeTruncation
@@ -133,7 +133,7 @@ def untrained_shape(algorithm: Algorithm, env: Environment) -> Any:
 def test_observations_are_normalised_as_in_acting(tmp_path: Path) -> None:
     algorithm = PPO(**SMALL, normalize_observations=True)
     train(algorithm, "Pendulum-v1", total_steps=320, run_dir=tmp_path / "run")
-    run = open_run(tmp_path / "run")
+    run = load(tmp_path / "run")
     params, world = run.params(), run.env.reset(jax.random.split(jax.random.key(0), 3))
     drawn, _ = algorithm.decide(run.env, params, world.observation, (), (), jax.random.split(jax.random.key(1), 3))
     acted, _ = algorithm.act(run.env, params, world.observation, jax.random.split(jax.random.key(1), 3))

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from fragmenta import A2C, MAPPO, PPO, Algorithm, EnvOptions, RecurrentPPO, Stack, make, open_run, train
+from fragmenta import A2C, MAPPO, PPO, Algorithm, EnvOptions, RecurrentPPO, Stack, load, make, train
 from fragmenta.envs import Environment
 from fragmenta.evaluation.export import export, exported_policy
 from fragmenta.rl import keys_by_index
@@ -92,7 +92,7 @@ assert not [name for name in sys.modules if name.startswith(("fragmenta.", "flax
 )
 def test_a_process_without_fragmenta_acts_the_same(algorithm: Algorithm, tmp_path: Path) -> None:
     train(algorithm, "CartPole-v1", run_dir=tmp_path / "run")
-    run = open_run(tmp_path / "run")
+    run = load(tmp_path / "run")
     description = export(run, tmp_path / "out")
     for name, fingerprint in description["sha256"].items():
         assert hashlib.sha256((tmp_path / "out" / name).read_bytes()).hexdigest() == fingerprint

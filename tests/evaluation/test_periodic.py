@@ -54,9 +54,9 @@ def test_an_evaluation_that_fails_does_not_end_the_run(
     env: fragmenta.Environment, message: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     algorithm, run = fragmenta.A2C(**SMALL, total_steps=3 * 32), tmp_path / "run"
-    alone = fragmenta.train(algorithm, env)
-    options = fragmenta.EvaluationOptions(eval_every=1, eval_episodes=3)
-    result = fragmenta.train(algorithm, env, run_dir=run, options=fragmenta.RunOptions(evaluation=options))
+    alone = fragmenta.train(algorithm, env, progress=False)
+    options = fragmenta.RunOptions(evaluation=fragmenta.EvaluationOptions(eval_every=1, eval_episodes=3))
+    result = fragmenta.train(algorithm, env, run_dir=run, options=options, progress=False)
     assert result.summary["params_sha256"] == alone.summary["params_sha256"]
     (line,) = capfd.readouterr().err.splitlines()
     assert line.startswith("fragmenta: the evaluation after 32 steps failed: ")

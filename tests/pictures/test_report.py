@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from fragmenta.flowchart import draw_flowchart, read_flowchart
 from fragmenta.pictures.charts import ticks
-from fragmenta.pictures.flowchart import draw_flowchart, read_flowchart
 from fragmenta.pictures.report import report_page
 from fragmenta.pictures.run_files import read_run_files
 from made_runs import GRAPH, add_evaluations, made_run

@@ -94,7 +94,7 @@ def test_an_invalid_directory_is_reported(spoil, message: str, tmp_path: Path) -
 
 def test_training_draws_its_curve(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
     tiny = PPO(num_envs=4, horizon=8, hidden=(8,), epochs=1, minibatches=2)
-    train(tiny, "CartPole-v1", total_steps=256, run_dir=tmp_path / "run")
+    train(tiny, "CartPole-v1", total_steps=256, run_dir=tmp_path / "run", progress=False)
     picture = (tmp_path / "run" / "curve.png").read_bytes()
     assert picture.startswith(b"\x89PNG")
     assert len(picture) > 10_000
@@ -112,7 +112,7 @@ def test_a_curve_that_cannot_be_drawn_is_a_one_line_warning(tmp_path: Path, caps
 
     monkeypatch.setattr(Figure, "savefig", full)
     tiny = PPO(num_envs=4, horizon=8, hidden=(8,), epochs=1, minibatches=2)
-    result = train(tiny, "CartPole-v1", total_steps=32, run_dir=tmp_path / "run")
+    result = train(tiny, "CartPole-v1", total_steps=32, run_dir=tmp_path / "run", progress=False)
     assert result.summary["iterations"] == 1
     assert (tmp_path / "run" / "summary.json").exists()
     assert not (tmp_path / "run" / "curve.png").exists()

@@ -22,8 +22,8 @@ from fragmenta import (
     RecurrentPPO,
     RunOptions,
     Stack,
+    load,
     make,
-    open_run,
     train,
 )
 from fragmenta.envs.probes import ProbeMemory
@@ -64,7 +64,7 @@ def test_algorithm_environment_and_parameters_are_restored(
     algorithm: Algorithm, env: str | Environment, options: EnvOptions | None, names: tuple[str, str], tmp_path: Path
 ) -> None:
     result = train(algorithm, env, run_dir=tmp_path / "run", options=RunOptions(env=options))
-    run = open_run(tmp_path / "run")
+    run = load(tmp_path / "run")
     assert run.algorithm == algorithm
     assert (run.config["algorithm"], run.env_name) == names
     expected = make(env, options)
@@ -82,10 +82,10 @@ def test_objects_that_files_cannot_describe_are_passed_in_python(tmp_path: Path)
     algorithm, env = OfMyOwn(**SMALL, blend=abs), ProbeMemory(blanks=7)
     train(algorithm, env, run_dir=tmp_path / "run")
     with pytest.raises(ConfigError, match=r"cannot be stored in a file \(blend\): pass the algorithm"):
-        open_run(tmp_path / "run")
+        load(tmp_path / "run")
     with pytest.raises(ConfigError, match="environment 'ProbeMemory' that was created in Python: pass it"):
-        open_run(tmp_path / "run", algorithm=algorithm)
-    run = open_run(tmp_path / "run", algorithm, env)
+        load(tmp_path / "run", algorithm=algorithm)
+    run = load(tmp_path / "run", algorithm, env)
     assert (run.algorithm, run.env) == (algorithm, env)
     run.params()
 
@@ -122,23 +122,23 @@ def copy_of(finished: Path, to: Path, **changes: Any) -> Path:
 )
 def test_an_invalid_configuration(finished: Path, tmp_path: Path, changes: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message) as raised:
-        open_run(copy_of(finished, tmp_path / "run", **changes))
+        load(copy_of(finished, tmp_path / "run", **changes))
     assert "\n" not in str(raised.value)
 
 
 def test_a_directory_that_is_no_run(finished: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="there is no run directory"):
-        open_run(tmp_path / "nowhere")
+        load(tmp_path / "nowhere")
     with pytest.raises(ConfigError, match=r"has no config.json"):
-        open_run(tmp_path)
+        load(tmp_path)
     copy = copy_of(finished, tmp_path / "run")
     (copy / "config.json").write_text('{"schema": 1,')
     with pytest.raises(ConfigError, match=r"cannot read '.*config.json'"):
-        open_run(copy)
+        load(copy)
 
 
 def test_parameters_that_do_not_fit(finished: Path, tmp_path: Path) -> None:
-    run = open_run(copy_of(finished, tmp_path / "run"))
+    run = load(copy_of(finished, tmp_path / "run"))
     file = tmp_path / "run" / "params.safetensors"
     arrays = load_file(file)
     name = "policy.params.kernel_0"

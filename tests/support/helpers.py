@@ -9,8 +9,8 @@ import numpy as np
 
 from fragmenta import Algorithm, Cluster, Environment, Plan, project, trace
 from fragmenta.engines import LocalEngine
+from fragmenta.progress.watching import Progress
 from fragmenta.tracing.iteration import iteration
-from fragmenta.training.loop import Progress
 
 
 def cpu_cluster(devices: int, replicas: int) -> Cluster:

@@ -190,7 +190,7 @@ def test_a_run_can_be_extended(tmp_path: Path) -> None:
         fragmenta.resume(tmp_path / "run")
     with pytest.raises(StoppedError):
         fragmenta.resume(tmp_path / "run", total_steps=2 * steps, watcher=StopAt(ITERATIONS + 2))
-    run = fragmenta.open_run(tmp_path / "run")
+    run = fragmenta.load(tmp_path / "run")
     assert run.steps() > steps, "its parameters are those of now, not of the end that it had before"
     assert not (tmp_path / "run" / "summary.json").exists()
     assert fragmenta.resume(tmp_path / "run").summary["iterations"] == 2 * ITERATIONS

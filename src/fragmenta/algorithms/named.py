@@ -1,9 +1,13 @@
 """Look up algorithms by name: built-in ones, and user classes as `module:Class`."""
 
+import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 from fragmenta.algorithms import ALGORITHMS, Algorithm
 from fragmenta.errors import ConfigError, load, unknown
+
+AlgorithmLike = str | type[Algorithm] | Algorithm
 
 
 def algorithm_class(name: str) -> type[Algorithm]:
@@ -15,7 +19,28 @@ def algorithm_class(name: str) -> type[Algorithm]:
         return ALGORITHMS[name.lower()]
     if ":" not in name:
         raise unknown("algorithm", name, ALGORITHMS, ", or module:Class for your own")
-    candidate = load("algorithm", name, _is_algorithm)
+    return _usable(name, load("algorithm", name, _is_algorithm))
+
+
+def algorithm_from(algorithm: AlgorithmLike, hyper_parameters: Mapping[str, Any]) -> Algorithm:
+    """The algorithm with that name, of that class or like that instance, with these hyper-parameters changed."""
+    kind = algorithm_class(algorithm) if isinstance(algorithm, str) else algorithm
+    if not isinstance(kind, Algorithm):
+        kind = _usable(getattr(kind, "__name__", repr(kind)), kind)
+    fields = [field.name for field in dataclasses.fields(kind) if field.init]
+    for name in hyper_parameters:
+        if name not in fields:
+            owner = kind if isinstance(kind, type) else type(kind)
+            raise unknown(f"hyper-parameter of {owner.__name__}", name, fields)
+    if isinstance(kind, Algorithm):
+        return dataclasses.replace(kind, **hyper_parameters)
+    try:
+        return kind(**hyper_parameters)
+    except TypeError as error:
+        raise ConfigError(f"cannot make {kind.__name__}: {error}: give its hyper-parameters by name") from None
+
+
+def _usable(name: str, candidate: Any) -> type[Algorithm]:
     if not _is_algorithm(candidate):
         raise ConfigError(f"'{name}' is not an algorithm class: derive it from fragmenta.Algorithm")
     if "__dataclass_fields__" not in vars(candidate):  # else its fields would be neither flags nor saved with a run

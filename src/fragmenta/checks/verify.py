@@ -8,6 +8,7 @@ from typing import Any
 import jax
 
 from fragmenta.algorithms import Algorithm
+from fragmenta.algorithms.named import AlgorithmLike, algorithm_from
 from fragmenta.checks.differences import Difference, Snapshot, gap, rounding
 from fragmenta.coordinator.plan import project
 from fragmenta.engines import ENGINES, EngineOptions, Setup, engine_named
@@ -85,8 +86,8 @@ class Verification:
 
 
 def verify(
-    algorithm: Algorithm,
-    env: str | Environment,
+    algorithm: AlgorithmLike,
+    env: Any,
     policy: str | Policy | Sequence[str | Policy] | None = None,
     replicas: int | Sequence[int] | None = None,
     engine: str = "local",
@@ -101,13 +102,13 @@ def verify(
     """
     policies = None if policy is None else [policy] if isinstance(policy, str) or callable(policy) else list(policy)
     counts = None if replicas is None else [replicas] if isinstance(replicas, int) else list(replicas)
-    results = comparisons(algorithm, env, policies, counts, engine, iterations, seed, env_options)
+    results = comparisons(algorithm_from(algorithm, {}), env, policies, counts, engine, iterations, seed, env_options)
     return Verification(tuple(results))
 
 
 def comparisons(
     algorithm: Algorithm,
-    env: str | Environment,
+    env: Any,
     policies: Sequence[str | Policy] | None,
     replicas: Sequence[int] | None,
     engine: str,

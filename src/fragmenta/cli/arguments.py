@@ -13,7 +13,7 @@ from fragmenta.cli.config_file import NAMES, as_arguments, read_config_file
 from fragmenta.cli.parsing import field_names, parse
 from fragmenta.engines import EngineOptions, engine_named
 from fragmenta.engines.hardware import use_cpu_devices
-from fragmenta.envs import ENVIRONMENTS
+from fragmenta.envs import ENVIRONMENTS, EnvOptions
 from fragmenta.errors import ConfigError
 from fragmenta.policies import Cluster
 
@@ -45,6 +45,14 @@ class ClusterOptions:
             raise ConfigError(f"replicas is {self.replicas}: it must be at least 1")
         settings = self.replicas or 0, self.lag, self.max_lag, self.cpu_devices
         return kind.cluster(options or EngineOptions(), *settings)
+
+
+@dataclasses.dataclass(frozen=True)
+class EnvFlags(EnvOptions):
+    """The options of an environment, as text."""
+
+    env_args: str = "{}"
+    """Constructor arguments of the environment, as JSON: '{"forward_reward_weight": 2.0}'."""
 
 
 def read(command: str, options: type[Options], arguments: list[str]) -> tuple[Algorithm, str, Options]:

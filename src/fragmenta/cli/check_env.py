@@ -4,13 +4,13 @@ import dataclasses
 import sys
 
 from fragmenta.checks.conformance import findings, hosts, rates
-from fragmenta.cli.arguments import read_options
-from fragmenta.envs import EnvOptions, make
+from fragmenta.cli.arguments import EnvFlags, read_options
+from fragmenta.envs import make
 from fragmenta.errors import ConfigError
 
 
 @dataclasses.dataclass(frozen=True)
-class CheckOptions(EnvOptions):
+class CheckOptions(EnvFlags):
     """How to check the environment."""
 
     num_envs: int = 8

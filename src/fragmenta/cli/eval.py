@@ -8,7 +8,7 @@ from fragmenta.cli.arguments import read_options
 from fragmenta.engines.hardware import keep_compiled_programs
 from fragmenta.errors import ConfigError
 from fragmenta.evaluation.evaluate import Evaluation, evaluate
-from fragmenta.runs.opening import open_run
+from fragmenta.runs.opening import load
 from fragmenta.runs.run_directory import sha256
 
 
@@ -32,7 +32,7 @@ def run(arguments: list[str]) -> int:
     """Evaluate with the most likely and with sampled actions, print both, and append to the run's evaluations.jsonl."""
     path, options = read_options("eval", "RUN", EvalOptions, arguments)
     keep_compiled_programs()
-    opened = open_run(path, checkpoint=options.checkpoint)
+    opened = load(path, checkpoint=options.checkpoint)
     params = opened.params()
     fingerprint = sha256(params)
     if not options.json:

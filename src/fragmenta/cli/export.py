@@ -5,7 +5,7 @@ from pathlib import Path
 
 from fragmenta.cli.arguments import read_options
 from fragmenta.evaluation.export import export
-from fragmenta.runs.opening import open_run
+from fragmenta.runs.opening import load
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,7 +21,7 @@ class ExportOptions:
 def run(arguments: list[str]) -> int:
     """Write the files, print their names and how to call them."""
     path, options = read_options("export", "RUN", ExportOptions, arguments)
-    opened = open_run(path, checkpoint=options.checkpoint)
+    opened = load(path, checkpoint=options.checkpoint)
     out = options.out or opened.path / "export"
     description = export(opened, out)
     for name in ("policy.json", *description["sha256"]):

@@ -8,14 +8,14 @@ import sys
 from pathlib import Path
 from typing import Literal
 
-from fragmenta.cli.arguments import ClusterOptions, PolicyName, read, read_options
+from fragmenta.cli.arguments import ClusterOptions, EnvFlags, PolicyName, read, read_options
 from fragmenta.coordinator.plan import project
-from fragmenta.envs import EnvOptions, make
+from fragmenta.envs import make
 from fragmenta.errors import ConfigError
 from fragmenta.graph import Plan
 from fragmenta.graph.show import show_plan, to_dot, to_mermaid
 from fragmenta.profiling.timings import Timings
-from fragmenta.runs.opening import open_run
+from fragmenta.runs.opening import load
 from fragmenta.runs.timeline_files import read_timings
 from fragmenta.tracing.trace import trace
 from fragmenta.training.retrace import plan_of
@@ -47,7 +47,7 @@ class GraphOptions:
 
     drawing: DrawingOptions
     placement: PlacementOptions
-    environment: EnvOptions
+    environment: EnvFlags
 
 
 def run(arguments: list[str]) -> int:
@@ -55,7 +55,7 @@ def run(arguments: list[str]) -> int:
     if arguments and (os.sep in arguments[0] or Path(arguments[0]).is_dir()):
         name, run_options = read_options("graph", "RUN", DrawingOptions, arguments)
         _check(run_options.format)
-        run = open_run(Path(name))
+        run = load(Path(name))
         timings = read_timings(Path(name))
         _show(plan_of(run), run_options.format, timings)
         return 0

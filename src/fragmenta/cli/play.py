@@ -7,7 +7,7 @@ from fragmenta.cli.arguments import read_options
 from fragmenta.engines.hardware import keep_compiled_programs
 from fragmenta.evaluation.playing import play
 from fragmenta.evaluation.videos import check_path, write_video
-from fragmenta.runs.opening import open_run
+from fragmenta.runs.opening import load
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +29,7 @@ class PlayOptions:
 def run(arguments: list[str]) -> int:
     """Play episodes, write the video, print the returns."""
     path, options = read_options("play", "RUN", PlayOptions, arguments)
-    opened = open_run(path, checkpoint=options.checkpoint)
+    opened = load(path, checkpoint=options.checkpoint)
     out = options.out or opened.path / "play.gif"
     check_path(out)
     keep_compiled_programs()

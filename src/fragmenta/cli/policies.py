@@ -4,9 +4,9 @@ import dataclasses
 import inspect
 from collections.abc import Iterator
 
-from fragmenta.cli.arguments import read
+from fragmenta.cli.arguments import EnvFlags, read
 from fragmenta.coordinator.plan import project
-from fragmenta.envs import EnvOptions, make
+from fragmenta.envs import make
 from fragmenta.errors import ConfigError
 from fragmenta.graph import Graph, Plan
 from fragmenta.graph.price import prices
@@ -31,7 +31,7 @@ class PoliciesOptions:
     """All flags of `fragmenta policies` but for the hyper-parameters, in the order of the help."""
 
     placement: ReplicaOptions
-    environment: EnvOptions
+    environment: EnvFlags
 
 
 def run(arguments: list[str]) -> int:

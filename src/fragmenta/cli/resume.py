@@ -6,10 +6,10 @@ from pathlib import Path
 
 from fragmenta.cli.arguments import ClusterOptions, PolicyName, read_options
 from fragmenta.cli.train import show
-from fragmenta.cli.view import PlainView, TerminalView
 from fragmenta.engines import EngineOptions
+from fragmenta.progress.choosing import view_for
 from fragmenta.runs.run_directory import read_config
-from fragmenta.training.loop import Result
+from fragmenta.training.result import Result
 from fragmenta.training.train import resume
 
 
@@ -27,6 +27,8 @@ class ResumeOptions(ClusterOptions):
     """Environment steps in total, including those already done."""
     checkpoint: str = "last"
     """The checkpoint to continue from: best, last or an iteration. Everything after it is discarded."""
+    stop_at_return: float | None = None
+    """End the run once the mean return of the latest 100 episodes is that high."""
     json: bool = False
     """Print the summary as JSON and nothing else."""
 
@@ -41,18 +43,12 @@ def run(arguments: list[str]) -> int:
         # Do not open the run yet: a user's module may create arrays, which fixes the number of devices.
         engine = options.engine or read_config(Path(path)).get("engine", "local")
         cluster = options.cluster(engine, engine_options)
-    view = None if options.json else TerminalView() if sys.stdout.isatty() else PlainView()
+    view = None if options.json else view_for(sys.stdout)
 
     def start() -> Result:
         engine_settings = {"engine": options.engine, "engine_options": engine_options}
-        return resume(
-            path,
-            options.policy,
-            cluster,
-            options.total_steps,
-            watcher=view,
-            checkpoint=options.checkpoint,
-            **engine_settings,
-        )
+        settings = {"checkpoint": options.checkpoint, "stop_at_return": options.stop_at_return}
+        shown = {"watcher": view, "progress": False}
+        return resume(path, options.policy, cluster, options.total_steps, **engine_settings, **settings, **shown)
 
     return show(view, Path(path), start)

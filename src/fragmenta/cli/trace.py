@@ -11,7 +11,7 @@ from fragmenta.cli.arguments import read_options
 from fragmenta.errors import ConfigError
 from fragmenta.graph.words import byte_text
 from fragmenta.profiling.timings import Timings, WorkerTime, bottleneck, ms_text
-from fragmenta.runs.opening import open_run
+from fragmenta.runs.opening import load
 from fragmenta.training.retrace import plan_of, retrace
 
 
@@ -28,7 +28,7 @@ def run(arguments: list[str]) -> int:
     name, options = read_options("trace", "RUN", TraceOptions, arguments)
     if options.iterations < 1:
         raise ConfigError(f"iterations is {options.iterations}: it must be at least 1")
-    opened = open_run(name)
+    opened = load(name)
     plan = plan_of(opened)
     print(f"compiling '{name}' again to record {options.iterations} iterations ...", flush=True)
     timings = retrace(opened, plan, options.iterations)

@@ -9,18 +9,17 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from fragmenta.cli.arguments import ClusterOptions, PolicyName, read
+from fragmenta.cli.arguments import ClusterOptions, EnvFlags, PolicyName, read
 from fragmenta.cli.config_file import config_text
 from fragmenta.cli.trace import how_to_look
-from fragmenta.cli.view import PlainView, TerminalView
 from fragmenta.engines import EngineOptions
 from fragmenta.engines.hardware import idle_gpu
-from fragmenta.envs import EnvOptions
 from fragmenta.evaluation.periodic import EvaluationOptions
+from fragmenta.progress.choosing import View, view_for
 from fragmenta.runs.saving import SaveOptions
 from fragmenta.runs.sinks import parse_sinks
-from fragmenta.training.loop import Result
 from fragmenta.training.options import RunOptions
+from fragmenta.training.result import Result
 from fragmenta.training.train import train
 
 
@@ -59,6 +58,8 @@ class ResultOptions:
     """A new directory for configuration, metrics, graph, parameters and summary. Default: a new name under runs/."""
     sinks: str = "tensorboard"
     """Where metrics go besides metrics.jsonl: tensorboard, wandb, mlflow, several with commas, or none."""
+    stop_at_return: float | None = None
+    """End the run once the mean return of the latest 100 episodes is that high."""
     trace: bool = False
     """Record some iterations: `trace.pftrace`, a timeline to open at ui.perfetto.dev, and `timings.json`, which
     `fragmenta graph RUN` draws."""
@@ -74,7 +75,7 @@ class ResultOptions:
 class TrainOptions:
     """All flags of `fragmenta train` but for the hyper-parameters, in the order of the help."""
 
-    environment: EnvOptions
+    environment: EnvFlags
     placement: PlacementOptions
     processes: EngineOptions
     result: ResultOptions
@@ -97,7 +98,7 @@ def run(arguments: list[str]) -> int:
     warning = idle_gpu()
     if warning:
         print(f"fragmenta: {warning}", file=sys.stderr)
-    view = None if result.json else TerminalView() if sys.stdout.isatty() else PlainView()
+    view = None if result.json else view_for(sys.stdout)
 
     def start() -> Result:
         return train(
@@ -110,6 +111,8 @@ def run(arguments: list[str]) -> int:
             cluster=cluster,
             run_dir=run_dir,
             watcher=view,
+            progress=False,
+            stop_at_return=result.stop_at_return,
             options=RunOptions(
                 options.environment,
                 options.processes,
@@ -125,9 +128,7 @@ def run(arguments: list[str]) -> int:
     return show(view, run_dir, start, result.trace)
 
 
-def show(
-    view: PlainView | TerminalView | None, run_dir: Path, start: Callable[[], Result], timeline: bool = False
-) -> int:
+def show(view: View | None, run_dir: Path, start: Callable[[], Result], timeline: bool = False) -> int:
     """Train, and print the result: to the view, or as JSON if there is none."""
     try:
         # What an environment prints must not mix with the summary that a script reads.

@@ -3,9 +3,8 @@
 import dataclasses
 
 from fragmenta.checks.verify import Verification, comparisons, devices_for
-from fragmenta.cli.arguments import PolicyName, numbers_of, read
+from fragmenta.cli.arguments import EnvFlags, PolicyName, numbers_of, read
 from fragmenta.engines.hardware import ensure_cpu_devices
-from fragmenta.envs import EnvOptions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +28,7 @@ class VerifyOptions:
     """All flags of `fragmenta verify` but for the hyper-parameters, in the order of the help."""
 
     comparison: ComparisonOptions
-    environment: EnvOptions
+    environment: EnvFlags
 
 
 def run(arguments: list[str]) -> int:

@@ -8,6 +8,7 @@ from fragmenta.envs import host
 from fragmenta.envs.base import Environment, Transition, World
 from fragmenta.envs.classic import Acrobot, CartPole, MountainCar, Pendulum
 from fragmenta.envs.host import HostEnvironment
+from fragmenta.envs.objects import spec_of
 from fragmenta.envs.options import EnvOptions
 from fragmenta.envs.probes import (
     ProbeAction,
@@ -49,11 +50,11 @@ ADAPTERS = ("brax", "craftax", "gymnax", "jaxmarl", "jumanji", "playground")
 """Packages of JAX environments, named `package:name`; each has an adapter in the module of that name."""
 
 
-def make(env: str | Environment, options: EnvOptions | None = None) -> Environment:
-    """The environment with that name; an environment is returned unchanged.
+def make(env: Any, options: EnvOptions | None = None) -> Environment:
+    """The environment with that name, or like the given object; a `fragmenta.Environment` is returned unchanged.
 
     A name is `package:name`, `module:Class` for your own, or a bare name: the built-in JAX environment if there is one,
-    otherwise Gymnasium's.
+    otherwise Gymnasium's. An object is a `gymnasium.Env`, its class, a function that makes one, or a `VectorEnv`.
     """
     if isinstance(env, Environment):
         if options not in (None, EnvOptions()):
@@ -68,6 +69,8 @@ def make(env: str | Environment, options: EnvOptions | None = None) -> Environme
         if host_only:
             raise ConfigError(f"{host_only[0]} is for host environments, but '{env}' is in JAX: leave it out")
         return Stack(jax_env, options.stack) if options.stack > 1 else jax_env
+    if not isinstance(env, str):
+        return host.make(spec_of(env, options), pool)
     package, colon, name = env.partition(":")
     parts = (package, name) if colon else ("gymnasium", env)
     try:
@@ -78,7 +81,9 @@ def make(env: str | Environment, options: EnvOptions | None = None) -> Environme
         raise unknown("environment", env, ENVIRONMENTS, f"; and {error}") from error
 
 
-def _make_jax_env(env: str) -> Environment | None:
+def _make_jax_env(env: Any) -> Environment | None:
+    if not isinstance(env, str):
+        return None
     package, colon, name = env.partition(":")
     built_in = ENVIRONMENTS.get(env) or PROBES.get(env)
     if built_in:
@@ -88,8 +93,10 @@ def _make_jax_env(env: str) -> Environment | None:
     return None
 
 
-def _own_jax_class(env: str) -> type[Environment] | None:
-    """The user's JAX environment at `module:Class`; None if the class is not one."""
+def _own_jax_class(env: Any) -> type[Environment] | None:
+    """The user's JAX environment, itself or at `module:Class`; None if the class is not one."""
+    if not isinstance(env, str):
+        return env if isinstance(env, type) and issubclass(env, Environment) else None
     package, colon, _ = env.partition(":")
     if not colon or package in (*ADAPTERS, *SINGLES, *VECTORS):
         return None
@@ -100,11 +107,11 @@ def _own_jax_class(env: str) -> type[Environment] | None:
     return kind if isinstance(kind, type) and issubclass(kind, Environment) else None
 
 
-def _construct(env: str, kind: type[Environment], arguments: dict[str, Any]) -> Environment:
+def _construct(env: Any, kind: type[Environment], arguments: dict[str, Any]) -> Environment:
     try:
         return loading.construct(kind, **arguments)
     except UnusableError as error:
-        raise ConfigError(f"{env}: {error}") from error
+        raise ConfigError(f"{env if isinstance(env, str) else kind.__name__}: {error}") from error
 
 
 __all__ = [

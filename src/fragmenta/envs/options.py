@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from fragmenta.errors import ConfigError
@@ -15,8 +16,8 @@ EXAMPLE = """'{"gravity": 9.8}'"""
 class EnvOptions:
     """How an environment is made and, for host environments, how it is stepped."""
 
-    env_args: str = "{}"
-    """Constructor arguments of the environment, as JSON: '{"forward_reward_weight": 2.0}'."""
+    env_args: str | Mapping[str, Any] = "{}"
+    """Constructor arguments of the environment, as JSON: '{"forward_reward_weight": 2.0}'. In Python also a dict."""
     wrappers: tuple[str, ...] = ()
     """Gymnasium wrappers as module:Class, innermost first."""
     stack: int = 1
@@ -32,6 +33,7 @@ class EnvOptions:
 
     def arguments(self) -> dict[str, Any]:
         """The constructor arguments, parsed."""
+        assert isinstance(self.env_args, str)
         try:
             arguments = json.loads(self.env_args)
         except json.JSONDecodeError as error:
@@ -41,7 +43,9 @@ class EnvOptions:
         return arguments
 
     def __post_init__(self) -> None:
-        """Reject invalid values."""
+        """Reject invalid values, and keep the arguments as JSON, as they are saved with a run."""
+        if not isinstance(self.env_args, str):
+            object.__setattr__(self, "env_args", _as_json(self.env_args))
         if self.stack < 1:
             raise ConfigError(f"stack is {self.stack}: it must be at least 1")
 
@@ -59,3 +63,11 @@ class EnvOptions:
         defaults = EnvOptions(stack=self.stack)
         names = [field.name for field in dataclasses.fields(EnvOptions)]
         return [name for name in names if getattr(self, name) != getattr(defaults, name)]
+
+
+def _as_json(arguments: Mapping[str, Any]) -> str:
+    try:
+        return json.dumps(dict(arguments))
+    except (TypeError, ValueError) as error:
+        advice = "pass a function that makes the environment, as in lambda: MyEnv(...)"
+        raise ConfigError(f"env_args is {arguments!r:.80}, which is not plain data: {error}; {advice}") from None

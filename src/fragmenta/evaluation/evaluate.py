@@ -16,8 +16,9 @@ from fragmenta.algorithms import Algorithm
 from fragmenta.envs import Environment, World
 from fragmenta.envs.host import seeds_of
 from fragmenta.errors import ConfigError
-from fragmenta.rl import fold_each, keys_by_index
+from fragmenta.rl import keys_by_index
 from fragmenta.runs.background import lower_priority
+from fragmenta.runs.predicting import decide, keys_at
 from fragmenta_core.spaces import assemble
 from fragmenta_host.pool import Pool
 
@@ -158,7 +159,7 @@ def _advance(
     """Step until all first episodes have ended, or until step `until`."""
 
     def step(episodes: _Episodes) -> _Episodes:
-        now = _keys_now(keys, episodes.time)
+        now = keys_at(keys, episodes.time)
         world = episodes.world
         action, memory = algorithm.decide(env, params, world.observation, world.alive, episodes.memory, now)
         world, _ = env.step(world, action)
@@ -202,7 +203,7 @@ def _play_part(
     returns, lengths, ended = np.zeros(count), np.zeros(count, np.int32), np.zeros(count, bool)
     for time in range(limit):
         inputs = assemble(space, iter(parts)), alive if env.team_size else ()
-        action, memory = _decide(algorithm, env, params, *inputs, memory, keys, time)
+        action, memory = decide(algorithm, env, params, *inputs, memory, keys, time)
         result = pool.step(0, np.asarray(action))
         reward = result.reward if result.reward.ndim == 1 else result.reward.mean(axis=1)
         returns, lengths = returns + np.where(ended, 0.0, reward), lengths + ~ended
@@ -211,17 +212,6 @@ def _play_part(
             break
         parts, alive = result.observation, result.alive
     return returns, lengths, ended
-
-
-@jax.jit
-def _decide(
-    algorithm: Algorithm, env: Environment, params: Any, observation: Any, alive: Any, memory: Any, keys: Any, time: Any
-) -> tuple[Any, Any]:
-    return algorithm.decide(env, params, observation, alive, memory, _keys_now(keys, time))
-
-
-def _keys_now(keys: jax.Array | None, time: Any) -> jax.Array | None:
-    return None if keys is None else fold_each(keys, time)
 
 
 class BackgroundEvaluation:

@@ -44,12 +44,22 @@ class PeriodicEvaluation:
         self._background = BackgroundEvaluation(algorithm, env, options.eval_episodes, seed, deterministic=True)
         self._iterations: dict[int, int] = {}
         self._has_failed = False
+        self._records: list[dict[str, Any]] = []
 
     def consider(self, iteration: int, steps: int, params: Any) -> None:
         """Write finished evaluations, and start another if one is due."""
         self._write(wait=False)
         if iteration % self.every == 0 and self._background.submit(params, steps):
             self._iterations[steps] = iteration
+
+    def finish(self) -> None:
+        """Wait for the evaluation that is running, and write it."""
+        self._write(wait=True)
+
+    def written(self) -> list[dict[str, Any]]:
+        """The records written since the last call."""
+        records, self._records = self._records, []
+        return records
 
     def __enter__(self) -> "PeriodicEvaluation":
         return self
@@ -68,6 +78,7 @@ class PeriodicEvaluation:
             position = {"iteration": self._iterations.pop(steps), "steps": steps}
             values = result.as_record() if isinstance(result, Evaluation) else self._failed(result, steps)
             record = position | values
+            self._records.append(record)
             try:
                 with open(self._path, "a") as file:
                     file.write(json.dumps(record) + "\n")

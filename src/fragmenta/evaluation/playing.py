@@ -17,7 +17,7 @@ from fragmenta.errors import ConfigError
 from fragmenta.evaluation.evaluate import episode_keys
 from fragmenta_core.faults import UnusableError
 from fragmenta_core.spaces import assemble
-from fragmenta_host.catalogue import Spec, single_maker
+from fragmenta_host.catalogue import single_maker
 from fragmenta_host.pool import Pool
 
 MOST_PER_SECOND = 25.0
@@ -118,9 +118,7 @@ class _SingleScene:
 
     def __init__(self, env: Environment, pool: Pool) -> None:
         spec = pool.spec
-        drawing = Spec(
-            spec.package, spec.name, spec.arguments | {"render_mode": "rgb_array"}, spec.wrappers, spec.stack
-        )
+        drawing = dataclasses.replace(spec, arguments=spec.arguments | {"render_mode": "rgb_array"})
         self._env, self._leaves = env, pool.description.observation_leaves
         with self._drawing():
             self._single = single_maker(drawing)()

@@ -11,6 +11,7 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from fragmenta.display import listing
 from fragmenta.graph.exchange import Exchange, Work
 from fragmenta.graph.layout import Split
 
@@ -153,9 +154,9 @@ class Block:
                 yield from node.body.walk()
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Graph:
-    """One training iteration, traced. `print(graph)` lists it."""
+    """One training iteration, traced. It shows itself as a listing."""
 
     block: Block
     steps: int | None
@@ -212,7 +213,10 @@ class Graph:
         """The metrics of the iteration."""
         return self.block.outputs[len(self.state_names) :]
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         from fragmenta.graph.show import show_graph
 
         return show_graph(self)
+
+    def _repr_html_(self) -> str:
+        return listing(repr(self))

@@ -9,6 +9,8 @@ import dataclasses
 import enum
 from collections.abc import Iterable, Iterator
 
+from fragmenta.display import listing
+from fragmenta.flowchart import diagram
 from fragmenta.graph.exchange import Exchange
 from fragmenta.graph.fragment import Delivery, Fragment
 from fragmenta.graph.ir import Call, Glue, Graph, Loop, Value
@@ -153,9 +155,10 @@ class Program:
         return show_program(self)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Plan:
-    """A distribution policy applied to a graph: one program per fragment. `print(plan)` lists them."""
+    """A distribution policy applied to a graph: one program per fragment. It shows itself as a listing, and in a
+    notebook as a diagram, too."""
 
     policy: str
     graph: Graph
@@ -187,10 +190,15 @@ class Plan:
     def __getitem__(self, fragment: str) -> Program:
         return next(program for program in self.programs if program.fragment.name == fragment)
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         from fragmenta.graph.show import show_plan
 
         return show_plan(self)
+
+    def _repr_html_(self) -> str:
+        from fragmenta.graph.show import to_mermaid
+
+        return diagram(to_mermaid(self)) + listing(repr(self))
 
 
 def sent(instructions: Iterable[Instruction]) -> Iterator[Interface]:

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from fragmenta.flowchart import draw_flowchart, read_flowchart
 from fragmenta.pictures.charts import Line, chart
-from fragmenta.pictures.flowchart import draw_flowchart, read_flowchart
 from fragmenta.pictures.run_files import (
     RunFiles,
     Series,

@@ -36,6 +36,11 @@ class RecentEpisodes:
         """Mean return of the latest episodes; None before the first one ended."""
         return self._returns / self._episodes if self._episodes else None
 
+    @property
+    def has_enough_episodes(self) -> bool:
+        """Whether the mean covers as many episodes as it should."""
+        return self._episodes >= WINDOW
+
 
 class Tally:
     """Turns metrics into records, and tracks the latest episodes."""
@@ -59,6 +64,11 @@ class Tally:
     def return_mean(self) -> float | None:
         """Mean return of the latest episodes; None before the first one ended."""
         return self._recent.return_mean
+
+    @property
+    def has_enough_episodes(self) -> bool:
+        """Whether the mean covers as many episodes as it should."""
+        return self._recent.has_enough_episodes
 
 
 def best_return(records: Sequence[dict[str, Any]]) -> float:

@@ -2,11 +2,13 @@
 
 import contextlib
 import dataclasses
+import functools
 import json
 from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
@@ -18,14 +20,16 @@ from fragmenta.envs import ADAPTERS, ENVIRONMENTS, PROBES, Environment, EnvOptio
 from fragmenta.errors import ConfigError
 from fragmenta.policies import Cluster
 from fragmenta.runs.checkpoints import CHECKPOINTS, Checkpoint, CheckpointFolder
-from fragmenta.runs.run_directory import read_config, read_json
+from fragmenta.runs.describing import describe, drawn
+from fragmenta.runs.predicting import TrainedPolicy
+from fragmenta.runs.run_directory import read_config, read_json, read_records
 from fragmenta.runs.state import from_arrays
 
 SCHEMA = 1
 """The version of `config.json`; raised whenever an older reader would misread it."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Run:
     """A run as its directory describes it."""
 
@@ -67,6 +71,31 @@ class Run:
     def _chosen_checkpoint(self) -> Checkpoint:
         return CheckpointFolder(self.path / CHECKPOINTS).chosen(self.checkpoint or "last")
 
+    def predict(
+        self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = True
+    ) -> tuple[np.ndarray, Any]:
+        """The action for an observation, or those for a batch, and the memory to pass to the next call as `state`."""
+        return self._policy.predict(observation, state, episode_start, deterministic)
+
+    def __repr__(self) -> str:
+        summary = read_json(self.path / "summary.json")
+        if summary:
+            return f"Run '{self.path}' of {describe(summary)}"
+        records = self._records()
+        done = f"{records[-1]['steps']:,} steps so far" if records else "no iteration so far"
+        return f"Run '{self.path}' of {describe(self.config)}: not finished, {done}"
+
+    def _repr_html_(self) -> str:
+        return drawn(repr(self), self._records(), self.config)
+
+    def _records(self) -> list[dict[str, Any]]:
+        path = self.path / "metrics.jsonl"
+        return read_records(path) if path.exists() else []
+
+    @functools.cached_property
+    def _policy(self) -> TrainedPolicy:
+        return TrainedPolicy(self.algorithm, self.env, self.params())
+
     def _checkpoint_params(self) -> Any:
         """The parameters in a checkpoint."""
         checkpoint = self._chosen_checkpoint()
@@ -74,10 +103,10 @@ class Run:
         return self.algorithm.params(from_arrays(state, checkpoint.arrays, f"the checkpoint of '{self.path}'"))
 
 
-def open_run(
+def load(
     path: str | Path,
     algorithm: Algorithm | None = None,
-    env: str | Environment | None = None,
+    env: Any = None,
     checkpoint: str | None = None,
 ) -> Run:
     """Open the run in a directory. Pass the algorithm or the environment if config.json cannot describe it, and the
@@ -91,7 +120,7 @@ def open_run(
     algorithm = algorithm or _rebuild_algorithm(config)
     if env is None and config["env_options"] is None:
         wrong = f"run '{path}' was trained on an environment '{config['env']}' that was created in Python"
-        raise ConfigError(f"{wrong}: pass it, as in fragmenta.open_run(path, env=...)")
+        raise ConfigError(f"{wrong}: pass it, as in fragmenta.load(path, env=...)")
     environment = make(env) if env is not None else make(config["env"], _options(config))
     algorithm.validate(environment)
     return Run(path, config, algorithm, config["env"], environment, checkpoint)
@@ -121,11 +150,13 @@ def describe_algorithm(algorithm: Algorithm) -> dict[str, Any]:
 
 
 def describe_environment(
-    requested: str | Environment, env: Environment, options: EnvOptions | None
+    requested: Any, env: Environment, options: EnvOptions | None
 ) -> tuple[str, dict[str, Any] | None]:
     """Name and options from which `make` recreates the environment; None for options if it cannot."""
     if env.host_pool:
         spec, pool = env.host_pool.spec, env.host_pool.options
+        if spec.maker:
+            return env.title, None
         arguments = json.dumps(spec.arguments)
         host_options = EnvOptions(
             arguments, spec.wrappers, spec.stack, pool.mode, pool.workers, pool.restarts, pool.timeout
@@ -172,7 +203,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _rebuild_algorithm(config: dict[str, Any]) -> Algorithm:
     name = config["algorithm"]
-    advice = "pass the algorithm, as in fragmenta.open_run(path, algorithm=...)"
+    advice = "pass the algorithm, as in fragmenta.load(path, algorithm=...)"
     if config["only_in_python"]:
         names = ", ".join(config["only_in_python"])
         raise ConfigError(f"hyper-parameters of '{name}' cannot be stored in a file ({names}): {advice}")

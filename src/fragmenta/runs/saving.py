@@ -51,6 +51,7 @@ class Saver:
         self._best_score = self._folder.best()[1] if options.keep_best else 0.0
         self._closing = False
         self._failure: OSError | None = None
+        self._written: list[Path] = []
         self._thread = threading.Thread(target=self._work, name="fragmenta-saver", daemon=True)
         self._thread.start()
 
@@ -76,6 +77,12 @@ class Saver:
             self._waiting = [checkpoint] if best is None or best is checkpoint else [best, checkpoint]
             self._queued, self._best = checkpoint, None
             self._changed.notify_all()
+
+    def written(self) -> list[Path]:
+        """The checkpoints written since the last call."""
+        with self._changed:
+            written, self._written = self._written, []
+        return written
 
     def close(self) -> None:
         """Wait until everything is written; raises StorageError if a write failed."""
@@ -106,7 +113,9 @@ class Saver:
                 checkpoint = self._waiting.pop(0)
             try:
                 self._before()
-                self._folder.save(checkpoint)
+                path = self._folder.save(checkpoint)
+                with self._changed:
+                    self._written.append(path)
             except OSError as error:
                 self._failure = error
                 return

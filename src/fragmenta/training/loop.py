@@ -4,16 +4,17 @@ import dataclasses
 import signal
 import time
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import numpy as np
 
 from fragmenta.algorithms import Algorithm
-from fragmenta.engines import ENGINES, Placed, Setup
+from fragmenta.engines import ENGINES, Engine, Setup
 from fragmenta.evaluation.periodic import PeriodicEvaluation
 from fragmenta.graph import Plan
 from fragmenta.profiling.timeline import Window
+from fragmenta.progress.watching import Progress, Watcher
 from fragmenta.runs.checkpoints import Checkpoint
 from fragmenta.runs.episode_statistics import Tally
 from fragmenta.runs.metrics import MetricsLog
@@ -23,57 +24,15 @@ from fragmenta.runs.state import to_arrays
 from fragmenta.runs.timeline_files import write_timeline
 from fragmenta.tracing.iteration import TOTALS
 from fragmenta.training.blame import first_bad_stage, is_finite
+from fragmenta.training.callbacks import Callbacks, Moment
 from fragmenta.training.measures import Measures
+from fragmenta.training.result import Result
 from fragmenta.training.seeds import Seeds, SeedTally, seed_summaries
 from fragmenta.training.start import Start
 from fragmenta.training.stopping import NotFiniteError, Stop, StoppedError
 
 STRETCH_SECONDS = 1.0
 """How long the engine runs before the loop checks whether to save or to stop."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Result:
-    """The result of training: parameters, the full state, one record per iteration, and the summary."""
-
-    params: Any
-    state: Any
-    metrics: Sequence[dict[str, Any]]
-    """For a run with a directory, read from disk on first access."""
-    summary: dict[str, Any]
-
-
-@dataclasses.dataclass(frozen=True)
-class Progress:
-    """The progress of a run."""
-
-    iteration: int
-    iterations: int
-    steps: int
-    steps_per_second: float
-    return_mean: float | None
-    record: dict[str, Any]
-    """All metrics of the latest iteration, as written to metrics.jsonl."""
-
-
-class Watcher(Protocol):
-    """Receives the progress of a run; the terminal view is one."""
-
-    def planned(self, plan: Plan, algorithm: Algorithm, steps: int, environments: str) -> None:
-        """Called before compilation: the plan, the steps of an iteration, the environments and where they run."""
-        ...
-
-    def placed(self, workers: Sequence[Placed]) -> None:
-        """Called once worker processes have started, and again for replaced ones."""
-        ...
-
-    def compiled(self, seconds: float) -> None:
-        """Called before the first iteration."""
-        ...
-
-    def progressed(self, progress: Progress) -> None:
-        """Called after every iteration."""
-        ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,6 +51,7 @@ class Job:
     evaluation: PeriodicEvaluation | None
     stop: Stop
     watcher: Watcher | None
+    callbacks: Callbacks
 
     @property
     def algorithm(self) -> Algorithm:
@@ -121,9 +81,13 @@ def run_job(job: Job, start: Start) -> Result:
             while log.iteration < log.iterations and not job.stop:
                 for report in engine.run(_stretch(job, log)):
                     log.add(report)
+                    if not job.callbacks.each_iteration:
+                        log.commit()
                     if not is_finite([np.asarray(value) for value in log.losses.values()]):
                         raise _not_finite(job, start, log, last_good)
-                if job.saver is None:
+                log.call("on_iteration", engine, structure)
+                log.commit()
+                if job.saver is None or not log.is_time_to_save():
                     continue
                 state = jax.tree.unflatten(structure, engine.state())
                 if not is_finite(job.algorithm.params(state)):
@@ -135,16 +99,21 @@ def run_job(job: Job, start: Start) -> Result:
                 job.saver.consider(last_good)
                 if job.saver.due(log.iteration):
                     job.saver.save(last_good)
+                log.call_about_files(engine, structure)
             engine.finish()
         finally:
+            log.commit()
             if job.saver:
                 job.saver.save(last_good)
         state = jax.tree.unflatten(structure, engine.state())
         jax.block_until_ready(state)
         log.end()
+        if job.saver:
+            job.saver.close()
+        if job.evaluation and job.stop.signal is None:
+            job.evaluation.finish()
+        log.call_about_files(engine, structure)
         timelines, replaced = engine.timelines(), engine.replaced
-    if job.saver:
-        job.saver.close()
     if job.directory and window:
         write_timeline(job.directory.path, timelines)
     result = _result(job, log, state)
@@ -154,13 +123,20 @@ def run_job(job: Job, start: Start) -> Result:
 def _stretch(job: Job, log: "_Log") -> int:
     """Iterations until the next check: about one second, and not past the next checkpoint or evaluation."""
     remaining = log.iterations - log.iteration
+    if job.callbacks.each_iteration:
+        return 1
     if job.saver is None:
         return remaining
-    due = [job.saver.every, job.evaluation.every if job.evaluation else 0]
-    until_due = min((every - log.iteration % every for every in due if every), default=remaining)
+    until_due = min((every - log.iteration % every for every in _periods(job)), default=remaining)
     completed = log.iteration - log.began
     affordable = int(STRETCH_SECONDS * completed / max(log.seconds, 1e-9)) if completed else 1
     return max(1, min(remaining, affordable, until_due))
+
+
+def _periods(job: Job) -> list[int]:
+    """Iterations between two checkpoints, and between two evaluations, where they are given."""
+    periods = [job.saver.every if job.saver else 0, job.evaluation.every if job.evaluation else 0]
+    return [period for period in periods if period]
 
 
 def _iterations(job: Job, done: int) -> int:
@@ -188,14 +164,19 @@ class _Log:
         self._seconds_before = earlier[-1]["seconds"] if earlier else 0.0
         self.lags = self.lag_total = self.lag_most = 0
         self.dropped = 0
-        self.seconds = 0.0
+        self.seconds = self._saved_at = 0.0
+        self._progress: Progress | None = None
+        """Of an iteration that is not recorded yet, because callbacks may add to it."""
+        self._latest: Progress | None = None
+        self._added: dict[str, Any] = {}
+        """Metrics of callbacks for the next record."""
         self._measures = Measures()
         self._running = time.monotonic()
         if job.watcher:
             job.watcher.compiled(compile_seconds)
 
     def add(self, report: Any) -> None:
-        """Count an iteration, store its record, and report the progress."""
+        """Count an iteration; `commit` stores its record."""
         values = jax.device_get(report.metrics)
         metrics = {name: values[i] for i, name in enumerate(self._job.plan.graph.metric_names)}
         self.losses = {name: value for name, value in metrics.items() if name not in TOTALS}
@@ -211,13 +192,50 @@ class _Log:
             self.dropped += report.dropped
         if report.source is not None:
             record |= {"source": report.source, "dropped": self.dropped}
+        rate, mean = record["steps_per_second"], self.tally.return_mean
+        self._latest = self._progress = Progress(self.iteration, self.iterations, self.steps, rate, mean, record)
+
+    def commit(self) -> None:
+        """Store the record of the latest iteration, if that is still to do, and report the progress."""
+        if (progress := self._progress) is None:
+            return
+        progress.record.update(self._added)
+        self._progress, self._added = None, {}
         if self._job.metrics:
-            self._job.metrics.add(record)
+            self._job.metrics.add(progress.record)
         else:
-            self.records.append(record)
+            self.records.append(progress.record)
         if self._job.watcher:
-            rate, mean = record["steps_per_second"], self.tally.return_mean
-            self._job.watcher.progressed(Progress(self.iteration, self.iterations, self.steps, rate, mean, record))
+            self._job.watcher.progressed(progress)
+
+    def call(self, name: str, engine: Engine, structure: Any, **event: Any) -> None:
+        """Call the callbacks about the latest iteration, and see whether the target return is reached."""
+        if self._latest is None:
+            return
+
+        def params() -> Any:
+            return self._job.algorithm.params(jax.tree.unflatten(structure, engine.state()))
+
+        moment = Moment(self._latest, params, self._added, self._job.stop, **event)
+        self._job.callbacks.call(name, moment)
+        self._job.callbacks.check_return(moment, self.tally.has_enough_episodes)
+
+    def call_about_files(self, engine: Engine, structure: Any) -> None:
+        """Call the callbacks about the evaluations and checkpoints that were written since the last time."""
+        for record in self._job.evaluation.written() if self._job.evaluation else ():
+            self.call("on_evaluation", engine, structure, evaluation=record)
+        for path in self._job.saver.written() if self._job.saver else ():
+            self.call("on_checkpoint", engine, structure, checkpoint=path)
+
+    def is_time_to_save(self) -> bool:
+        """Whether the state is to be copied now: once per stretch, also if iterations are computed one by one."""
+        job, now = self._job, self.seconds
+        due = any(self.iteration % period == 0 for period in _periods(job))
+        last = bool(job.stop) or self.iteration == self.iterations
+        if job.callbacks.each_iteration and not due and not last and now - self._saved_at < STRETCH_SECONDS:
+            return False
+        self._saved_at = now
+        return True
 
     def end(self) -> None:
         """Stop the clock: the results of the last iteration have arrived."""
@@ -239,6 +257,7 @@ def _result(job: Job, log: _Log, state: Any) -> Result:
         "compile_seconds": round(log.compile_seconds, 3),
         "wall_seconds": round(time.monotonic() - job.started, 3),
         "return_mean": log.tally.return_mean,
+        "ended": job.stop.reason or "completed",
         "params_sha256": sha256(params),
     }
     env = job.setup.env
@@ -255,7 +274,7 @@ def _result(job: Job, log: _Log, state: Any) -> Result:
     if isinstance(job.algorithm, Seeds) and isinstance(log.tally, SeedTally):
         summary["per_seed"] = seed_summaries(job.algorithm, params, log.tally)
     records = StoredRecords(job.directory.path / "metrics.jsonl", log.began) if job.directory else log.records
-    return Result(params, state, records, summary)
+    return Result(params, state, records, summary, job.algorithm, env)
 
 
 def _not_finite(job: Job, start: Start, log: _Log, last_good: Checkpoint) -> NotFiniteError:

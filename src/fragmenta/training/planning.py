@@ -98,6 +98,7 @@ def plan_run(request: Request) -> PlannedRun:
         raise ConfigError(f"{asked}: leave one of the two out")
     keep_compiled_programs()
     engine = engine_named(request.engine)
+    _check_bound_here(request, engine.apart)
     cluster = request.cluster or engine.cluster(options.engine)
     cluster = dataclasses.replace(cluster, apart=engine.apart)
     policy = request.policy or default_policy(env)
@@ -126,6 +127,18 @@ def _steps_per_iteration(request: Request, plan: Plan) -> int:
             f"define the property steps_per_iteration of {name} with the number that is meant"
         )
     return algorithm.steps_per_iteration // plan.arrivals
+
+
+def _check_bound_here(request: Request, apart: bool) -> None:
+    """An environment that cannot leave this process cannot be stepped, or evaluated meanwhile, by anything else."""
+    bound = request.env.host_pool.spec.bound_here if request.env.host_pool else None
+    if bound is None:
+        return
+    cannot = f"'{request.env_name}' cannot be copied ({bound.reason})"
+    if apart:
+        raise ConfigError(f"{cannot} to the processes of engine '{request.engine}': use engine 'local'")
+    if bound.is_single and request.options.evaluation.eval_every:
+        raise ConfigError(f"{cannot} and is busy training: leave out eval_every, or give a function that makes it")
 
 
 def _trained(request: Request, policy: str | Policy) -> Algorithm:

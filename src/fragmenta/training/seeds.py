@@ -82,6 +82,11 @@ class SeedTally:
         """Mean over the seeds of the mean return of their latest episodes."""
         return _mean([tally.return_mean for tally in self.each])
 
+    @property
+    def has_enough_episodes(self) -> bool:
+        """Whether the mean of every seed covers as many episodes as it should."""
+        return all(tally.has_enough_episodes for tally in self.each)
+
 
 def seed_summaries(algorithm: Seeds, params: Any, tally: SeedTally) -> list[dict[str, Any]]:
     """Return and parameter checksum of each seed."""

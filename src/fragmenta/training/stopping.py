@@ -25,9 +25,11 @@ class Stop:
         self.signal: int | None = None
         self.is_compiling = True
         """Whether no iteration has begun; nothing else can interrupt compilation."""
+        self.reason = ""
+        """Why a callback, or the return that was reached, ends the run."""
 
     def __bool__(self) -> bool:
-        return self.signal is not None
+        return self.signal is not None or bool(self.reason)
 
 
 class StoppedError(Exception):

@@ -2,31 +2,38 @@
 
 import contextlib
 import dataclasses
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fragmenta.algorithms import Algorithm
+from fragmenta.algorithms.named import AlgorithmLike, algorithm_from
 from fragmenta.engines import ENGINES, EngineOptions, Setup, engine_named
 from fragmenta.engines.in_flight import fits
 from fragmenta.envs import Environment, make
+from fragmenta.envs.objects import fixed_count
 from fragmenta.errors import ConfigError
 from fragmenta.evaluation.periodic import EvaluationOptions, PeriodicEvaluation
 from fragmenta.graph import Plan
 from fragmenta.graph.show import to_mermaid
 from fragmenta.pictures.curve import draw_curve
 from fragmenta.policies import Cluster, Policy
+from fragmenta.progress.choosing import view_for
+from fragmenta.progress.watching import Watcher
 from fragmenta.runs.checkpoints import CHECKPOINTS, Checkpoint, CheckpointFolder
 from fragmenta.runs.history import recorded
 from fragmenta.runs.lock import locked
 from fragmenta.runs.metrics import MetricsLog
-from fragmenta.runs.opening import cluster_of, describe_environment, open_run
+from fragmenta.runs.opening import cluster_of, describe_environment, load
 from fragmenta.runs.run_directory import RunDirectory
 from fragmenta.runs.saving import SaveOptions, Saver
-from fragmenta.training.loop import Job, Result, Watcher, run_job
+from fragmenta.training.callbacks import Callbacks
+from fragmenta.training.loop import Job, run_job
 from fragmenta.training.options import RunOptions
 from fragmenta.training.planning import PlannedRun, Request, plan_run
+from fragmenta.training.result import Result
 from fragmenta.training.seeds import Seeds, write_seeds
 from fragmenta.training.start import Start
 from fragmenta.training.stopping import Stop, StoppedError, stopped_by_signals
@@ -35,8 +42,8 @@ STOPPED = (StoppedError, KeyboardInterrupt)
 
 
 def train(
-    algorithm: Algorithm,
-    env: str | Environment,
+    algorithm: AlgorithmLike,
+    env: Any,
     policy: str | Policy | None = None,
     engine: str = "local",
     total_steps: int | None = None,
@@ -46,19 +53,30 @@ def train(
     run_dir: str | Path | None = None,
     watcher: Watcher | None = None,
     options: RunOptions | None = None,
+    progress: bool = True,
+    callbacks: Sequence[Any] = (),
+    stop_at_return: float | None = None,
+    **hyper_parameters: Any,
 ) -> Result:
     """Train, and return the parameters, the state, the metrics and a summary.
 
+    `algorithm` is a name as on the command line, a class or an instance; hyper-parameters are given by keyword, as in
+    `train("ppo", "CartPole-v1", learning_rate=3e-4)`. `env` is a name, a `fragmenta.Environment`, a `gymnasium.Env`,
+    its class, a function that makes one, or a `VectorEnv`, whose number of environments is then `num_envs`.
     `policy` decides what runs where; only an asynchronous one changes the result. It defaults to `fused`, or to
     `single_learner_coarse` for environments on the host. `engine` is `local`, `processes` or `ray`. `cluster` sets the
     devices (default: all of this machine), the replicas (default: one or two) and the allowed lag. `seeds` trains that
     many seeds, starting at `seed`, as one program; the seed is then the leading dimension of parameters and state.
     With `run_dir`, the run writes metrics and checkpoints there, and Ctrl-C ends it so that `resume` can continue it.
     `options` has everything else: environments, engine, checkpoints, evaluation, sinks, timeline.
+
+    The progress is shown on standard error, or as a curve in a notebook, unless `progress` is False or a `watcher`
+    gets it. `callbacks` are objects with `on_iteration`, `on_evaluation` or `on_checkpoint`, which take a `Moment`.
+    `stop_at_return` ends the run once the mean return of the latest 100 episodes is that high.
     """
     options = options or RunOptions()
     if total_steps is not None:
-        algorithm = dataclasses.replace(algorithm, total_steps=total_steps)
+        hyper_parameters["total_steps"] = total_steps
     if run_dir is None:
         if options.timeline or options.evaluation.eval_every:
             what = "timeline" if options.timeline else "evaluation"
@@ -66,14 +84,16 @@ def train(
         options = dataclasses.replace(options, sinks=())
     environment = make(env, options.env)
     name, arguments = describe_environment(env, environment, options.env)
+    trained = _with_count(algorithm, hyper_parameters, fixed_count(env, environment))
+    called = Callbacks(callbacks, stop_at_return)
     run = plan_run(
-        Request(algorithm, environment, name, arguments, policy, engine, cluster, seed, seeds, options),
+        Request(trained, environment, name, arguments, policy, engine, cluster, seed, seeds, options),
     )
     if run_dir is None:
-        return _start(run, None, watcher, None)
+        return _show(run, None, None, called, watcher, progress)
     directory = RunDirectory.new(Path(run_dir))
     with locked(directory.path), recorded(directory.path, 0, STOPPED):
-        return _start(run, directory, watcher, None)
+        return _show(run, directory, None, called, watcher, progress)
 
 
 def resume(
@@ -82,18 +102,22 @@ def resume(
     cluster: Cluster | None = None,
     total_steps: int | None = None,
     algorithm: Algorithm | None = None,
-    env: str | Environment | None = None,
+    env: Any = None,
     watcher: Watcher | None = None,
     engine: str | None = None,
     engine_options: EngineOptions | None = None,
     checkpoint: str = "last",
+    progress: bool = True,
+    callbacks: Sequence[Any] = (),
+    stop_at_return: float | None = None,
 ) -> Result:
     """Continue a run from its latest checkpoint in the same directory, under the same or another policy and engine.
 
     Pass `algorithm` and `env` if only Python code can create them; a larger `total_steps` extends the run. From another
-    checkpoint (`best`, or an iteration), everything after it is discarded.
+    checkpoint (`best`, or an iteration), everything after it is discarded. Progress, callbacks and a return to stop at
+    are as in `train`; they are not kept from the earlier run.
     """
-    opened = open_run(run_dir, algorithm, env)
+    opened = load(run_dir, algorithm, env)
     config, resumed = opened.config, opened.algorithm
     if total_steps is not None:
         resumed = dataclasses.replace(resumed, total_steps=total_steps)
@@ -118,15 +142,49 @@ def resume(
         environment = opened.env, config["env"], config["env_options"]
         seeds = config["seed"], config["seeds"]
         run = plan_run(Request(resumed, *environment, policy or config["policy"], chosen, cluster, *seeds, options))
+        called = Callbacks(callbacks, stop_at_return)
         directory = RunDirectory.reopened(opened.path, began.iteration)
         if checkpoint != "last":
             folder.discard_after(began.iteration)
         with recorded(opened.path, began.steps, STOPPED):
-            return _start(run, directory, watcher, began)
+            return _show(run, directory, began, called, watcher, progress)
+
+
+def _with_count(algorithm: AlgorithmLike, hyper_parameters: dict[str, Any], count: int | None) -> Algorithm:
+    """The algorithm for as many environments as were given, if that was a fixed number."""
+    if count is not None and not isinstance(algorithm, Algorithm):
+        hyper_parameters.setdefault("num_envs", count)
+    chosen = algorithm_from(algorithm, hyper_parameters)
+    if count is not None and chosen.num_envs != count:
+        given = "one environment that cannot be copied" if count == 1 else f"a vector of {count} environments"
+        raise ConfigError(f"num_envs is {chosen.num_envs}, but env is {given}: use num_envs={count}")
+    return chosen
+
+
+def _show(
+    run: PlannedRun,
+    directory: RunDirectory | None,
+    checkpoint: Checkpoint | None,
+    callbacks: Callbacks,
+    watcher: Watcher | None,
+    progress: bool,
+) -> Result:
+    """Train, and show the progress unless somebody else does."""
+    if watcher or not progress:
+        return _start(run, directory, checkpoint, callbacks, watcher)
+    view = view_for(sys.stderr)
+    with contextlib.closing(view):
+        result = _start(run, directory, checkpoint, callbacks, view)
+    view.finished(result.summary, directory.path if directory else None)
+    return result
 
 
 def _start(
-    run: PlannedRun, directory: RunDirectory | None, watcher: Watcher | None, checkpoint: Checkpoint | None
+    run: PlannedRun,
+    directory: RunDirectory | None,
+    checkpoint: Checkpoint | None,
+    callbacks: Callbacks,
+    watcher: Watcher | None,
 ) -> Result:
     started, request = time.monotonic(), run.request
     if watcher:
@@ -155,6 +213,7 @@ def _start(
             directory,
             *services,
             watcher,
+            callbacks,
         )
         result = run_job(job, _start_of(run, directory, checkpoint))
     if directory:

@@ -11,7 +11,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from fragmenta.training.loop import Progress
+from fragmenta.progress.watching import Progress
 
 LABEL = 9
 """Width of the labels on the left, in columns."""

@@ -4,18 +4,18 @@ import shlex
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
 from fragmenta.algorithms import Algorithm
-from fragmenta.cli.live import Picture, clock, number, seconds_left
 from fragmenta.engines import Placed
 from fragmenta.graph import Plan, Program
 from fragmenta.graph.price import prices, whole_stages
-from fragmenta.training.loop import Progress
+from fragmenta.progress.live import Picture, clock, number, seconds_left
+from fragmenta.progress.watching import Progress
 
 PLAIN_EVERY = 2.0
 """Seconds between two lines if the output is not a terminal."""
@@ -79,23 +79,23 @@ def _share(program: Program, algorithm: Algorithm, steps: int) -> str:
 class PlainView:
     """Plain lines, for logs and pipes."""
 
-    def __init__(self) -> None:
-        self._console = Console(width=120)
+    def __init__(self, output: TextIO) -> None:
+        self._console, self._output = Console(file=output, width=120), output
         self._last = 0.0
 
     def planned(self, plan: Plan, algorithm: Algorithm, steps: int, environments: str) -> None:
         """Print the plan."""
         self._console.print(plan_table(plan, algorithm, steps))
-        print("\n".join([*price_lines(plan), f"environments: {environments}"]))
-        print("compiling ...", flush=True)
+        self._print("\n".join([*price_lines(plan), f"environments: {environments}"]))
+        self._print("compiling ...")
 
     def placed(self, workers: Sequence[Placed]) -> None:
         """Print where the processes run."""
-        print("\n".join(_where(workers)), flush=True)
+        self._print("\n".join(_where(workers)))
 
     def compiled(self, seconds: float) -> None:
         """Print how long compiling took."""
-        print(f"compiled in {seconds:.1f} s", flush=True)
+        self._print(f"compiled in {seconds:.1f} s")
 
     def progressed(self, progress: Progress) -> None:
         """Print a line every few seconds."""
@@ -104,25 +104,27 @@ class PlainView:
             return
         self._last = now
         rate = f"{progress.steps_per_second:,.0f} steps/s"
-        print(
+        self._print(
             f"step {progress.steps:>12,}  return {number(progress.return_mean):>8}  {rate:>19}  "
-            f"{clock(seconds_left(progress)):>7} left{_details(progress.record)}",
-            flush=True,
+            f"{clock(seconds_left(progress)):>7} left{_details(progress.record)}"
         )
 
     def close(self) -> None:
         """Do nothing: there is nothing to close."""
 
-    def finished(self, summary: dict[str, Any], run_dir: Path) -> None:
+    def finished(self, summary: dict[str, Any], run_dir: Path | None) -> None:
         """Print the summary."""
-        print(_summary_text(summary, run_dir))
+        self._print(summary_text(summary, run_dir))
+
+    def _print(self, text: str) -> None:
+        print(text, file=self._output, flush=True)
 
 
 class TerminalView:
     """A live view, for output to a terminal."""
 
-    def __init__(self) -> None:
-        self._console = Console()
+    def __init__(self, output: TextIO) -> None:
+        self._console = Console(file=output)
         self._picture = Picture()
         self._live: Live | None = None
 
@@ -155,9 +157,9 @@ class TerminalView:
         if self._live is not None:
             self._live.stop()
 
-    def finished(self, summary: dict[str, Any], run_dir: Path) -> None:
+    def finished(self, summary: dict[str, Any], run_dir: Path | None) -> None:
         """Print the summary."""
-        self._console.print(_summary_text(summary, run_dir), highlight=False, soft_wrap=True, markup=False)
+        self._console.print(summary_text(summary, run_dir), highlight=False, soft_wrap=True, markup=False)
 
 
 def _where(workers: Sequence[Placed]) -> list[str]:
@@ -169,18 +171,21 @@ def _where(workers: Sequence[Placed]) -> list[str]:
     ]
 
 
-def _summary_text(summary: dict[str, Any], run_dir: Path) -> str:
+def summary_text(summary: dict[str, Any], run_dir: Path | None) -> str:
+    """The result of a run, where its files are, and what to do next."""
     seeds = summary.get("per_seed", ())
-    run = shlex.quote(str(run_dir / f"seed-{seeds[0]['seed']}" if seeds else run_dir))
-    lines = [
+    lines = [] if summary["ended"] == "completed" else [f"ended early: {summary['ended']}"]
+    lines += [
         f"return {number(summary['return_mean'])} over the latest 100 episodes, "
         f"{summary['total_steps']:,} steps at {summary['steps_per_second']:,.0f} steps/s",
         f"compiling {summary['compile_seconds']:.1f} s, total {summary['wall_seconds']:.1f} s, "
         f"parameters sha256 {summary['params_sha256'][:16]}",
         *(f"seed {seed_summary['seed']}: return {number(seed_summary['return_mean'])}" for seed_summary in seeds),
-        f"run directory {run_dir}",
-        *(f"picture {path}" for path in sorted(run_dir.glob("*.png"))),
     ]
+    if run_dir is None:
+        return "\n".join(lines)
+    run = shlex.quote(str(run_dir / f"seed-{seeds[0]['seed']}" if seeds else run_dir))
+    lines += [f"run directory {run_dir}", *(f"picture {path}" for path in sorted(run_dir.glob("*.png")))]
     if seeds:
         lines.append(f"  fragmenta compare {shlex.quote(str(run_dir))}/seed-*  # compare the seeds")
     # Several seeds can only be resumed together.

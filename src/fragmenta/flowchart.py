@@ -9,6 +9,12 @@ WIDTH, BOX, LINE, GAP = 360, 264, 17, 30
 """Width of the drawing and of a box, height of a line of text, and minimum space between boxes."""
 LANE = 62
 """Extra width on either side for each box that an arrow passes."""
+STYLE = (
+    ".flow rect { fill: none; stroke: currentColor; } .flow text { fill: currentColor; font: 12.5px sans-serif; "
+    "text-anchor: middle; } .flow .name { font-weight: 650; } .flow .minor { opacity: .65; } "
+    ".flow .arrow { fill: none; stroke: #2a6fdb; stroke-width: 1.8; } .flow marker path { fill: #2a6fdb; }"
+)
+"""For a drawing that stands alone, not in a report, which has its own."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,3 +113,8 @@ def _arrow(start: int, end: int, lines: list[str], tops: list[float], bottoms: l
     place = f'class="minor" style="text-anchor:{anchor}" x="{label_x:g}"'
     labels = [f'<text {place} y="{first + i * LINE:g}">{escape(line)}</text>' for i, line in enumerate(lines)]
     return f'<path class="arrow" marker-end="url(#tip)" d="{path}"/>{"".join(labels)}'
+
+
+def diagram(text: str) -> str:
+    """A flowchart as `to_mermaid` writes it, as an SVG drawing with colours of its own."""
+    return draw_flowchart(*read_flowchart(text)).replace("<defs>", f"<defs><style>{STYLE}</style>", 1)

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from fragmenta.cli.live import Picture, clock, sparkline
-from fragmenta.training.loop import Progress
+from fragmenta.progress.live import Picture, clock, sparkline
+from fragmenta.progress.watching import Progress
 
 RECORD = {
     "iteration": 61, "steps": 31_744, "seconds": 30.0, "episodes": 3, "return_mean": 200.0, "length_mean": 200.0,

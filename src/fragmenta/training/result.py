@@ -1,0 +1,47 @@
+"""The result of a run."""
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fragmenta.algorithms import Algorithm
+from fragmenta.envs import Environment
+from fragmenta.errors import ConfigError
+from fragmenta.runs.describing import describe, drawn
+from fragmenta.runs.predicting import TrainedPolicy
+from fragmenta.training.seeds import Seeds
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Result:
+    """The result of training: parameters, the full state, one record per iteration, and the summary."""
+
+    params: Any
+    state: Any
+    metrics: Sequence[dict[str, Any]]
+    """For a run with a directory, read from disk on first access."""
+    summary: dict[str, Any]
+    algorithm: Algorithm
+    env: Environment
+
+    def predict(
+        self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = True
+    ) -> tuple[np.ndarray, Any]:
+        """The action for an observation, or those for a batch, and the memory to pass to the next call as `state`."""
+        return self._policy.predict(observation, state, episode_start, deterministic)
+
+    def __repr__(self) -> str:
+        return f"Result of {describe(self.summary)}"
+
+    def _repr_html_(self) -> str:
+        return drawn(repr(self), self.metrics, self.summary)
+
+    @functools.cached_property
+    def _policy(self) -> TrainedPolicy:
+        if isinstance(self.algorithm, Seeds):
+            count = len(self.algorithm.seeds)
+            raise ConfigError(f"{count} seeds were trained: choose one, as in fragmenta.load('RUN/seed-0').predict")
+        return TrainedPolicy(self.algorithm, self.env, self.params)
