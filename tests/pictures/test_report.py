@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from fragmenta.pictures.charts import ticks
-from fragmenta.pictures.flowchart import draw_flowchart, read_flowchart
+from fragmenta.pictures.flowchart import lay_out, read_flowchart
+from fragmenta.pictures.flowchart_files import to_svg
 from fragmenta.pictures.report import report_page
 from fragmenta.pictures.run_files import read_run_files
 from made_runs import GRAPH, add_evaluations, made_run
@@ -107,7 +108,7 @@ def test_arrows_avoid_unrelated_boxes() -> None:
     )
     assert [box.title for box in boxes] == ["actor x2", "learner", "a+b"]
     assert (arrows[-1].producer, arrows[-1].consumer) == ("actor", "a+b")
-    drawing = draw_flowchart(boxes, arrows)
+    drawing = to_svg(lay_out(boxes, arrows))
     assert drawing.count('class="arrow"') == 3
     assert drawing.count("<rect") == 3
     assert "C" in drawing

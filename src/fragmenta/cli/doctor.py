@@ -2,7 +2,6 @@
 
 import os
 import platform
-import shutil
 from importlib.metadata import version
 
 import jax
@@ -30,7 +29,6 @@ def run(arguments: list[str]) -> int:
         "devices": devices,
         "random numbers": setting("jax_default_prng_impl"),
         "compiled programs": f"{setting('jax_compilation_cache_dir')} ({cached} files)",
-        "graphviz": shutil.which("dot") or "not installed: `fragmenta graph --format svg` needs it",
         "verdict": warning or "all is well",
     }
     width = max(map(len, rows))

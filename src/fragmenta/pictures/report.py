@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from fragmenta.pictures.charts import Line, chart
-from fragmenta.pictures.flowchart import draw_flowchart, read_flowchart
+from fragmenta.pictures.flowchart import lay_out, read_flowchart
+from fragmenta.pictures.flowchart_files import to_svg
 from fragmenta.pictures.run_files import (
     RunFiles,
     Series,
@@ -144,7 +145,7 @@ def _graph(run: RunFiles) -> str:
         details = _table(("from, to", "operator", "values", "per iteration"), rows)
     else:
         details = "<p>Nothing crosses between fragments.</p>"
-    return _section("Fragments", f'<div class="split">{draw_flowchart(boxes, arrows)}<div>{details}</div></div>')
+    return _section("Fragments", f'<div class="split">{to_svg(lay_out(boxes, arrows))}<div>{details}</div></div>')
 
 
 def _evaluations(run: RunFiles) -> str:

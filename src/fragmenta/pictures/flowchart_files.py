@@ -1,0 +1,91 @@
+"""Flowcharts as SVG, inside a page or as a file of its own, and as PNG."""
+
+import io
+from html import escape
+
+from fragmenta.pictures.flowchart import Curve, Drawing, Rectangle, Text
+from fragmenta.pictures.style import COLOURS, EDGE, INK, MARK, MUTED, SOFT, new_figure
+
+SIZES = {"name": 14.0, "plain": 12.5, "minor": 11.5}
+"""Font sizes in pixels, by the look of a text."""
+PADDING = 12
+"""Space around the drawing in a file of its own."""
+PIXELS_PER_INCH = 100
+NAMESPACE = "http://www.w3.org/2000/svg"
+STYLE = f"""\
+.flow {{ font-family: system-ui, "DejaVu Sans", sans-serif; }}
+.flow rect {{ fill: {SOFT}; stroke: {EDGE}; }}
+.flow .marked {{ stroke: {MARK}; stroke-width: 3; }}
+.flow text {{ fill: {INK}; font-size: {SIZES["plain"]}px; text-anchor: middle; }}
+.flow .name {{ font-weight: 650; font-size: {SIZES["name"]}px; }}
+.flow .minor {{ fill: {MUTED}; font-size: {SIZES["minor"]}px; }}
+.flow .arrow {{ fill: none; stroke: {COLOURS[0]}; stroke-width: 1.8; }}
+.flow marker path {{ fill: {COLOURS[0]}; }}
+"""
+"""The report has its own style, which follows the reader's choice of light or dark."""
+
+
+def to_svg(drawing: Drawing) -> str:
+    """The drawing as an SVG element of a page, whose style sheet gives it colours and fonts."""
+    return _svg(drawing, "", 0)
+
+
+def svg_file(drawing: Drawing) -> str:
+    """The drawing as an SVG file."""
+    # Everything that is visible: viewers other than browsers ignore a background in the style.
+    paper = '<path fill="white" d="M-9999-9999h19998v19998h-19998z"/>'
+    return _svg(drawing, f"<style>{STYLE}</style>{paper}", PADDING).replace("<svg", f'<svg xmlns="{NAMESPACE}"', 1) + "\n"
+
+
+def png_file(drawing: Drawing) -> bytes:
+    """The drawing as a PNG file, at twice the size in pixels of the SVG."""
+    from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
+    from matplotlib.path import Path
+
+    width, height = drawing.width + 2 * PADDING, drawing.height + 2 * PADDING
+    figure = new_figure(width / PIXELS_PER_INCH, height / PIXELS_PER_INCH)
+    figure.set_layout_engine("none")
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set(xlim=(drawing.left - PADDING, drawing.left - PADDING + width), ylim=(height - PADDING, -PADDING))
+    axes.set_axis_off()
+    points_per_pixel = 72 / PIXELS_PER_INCH
+    for shape in drawing.shapes:
+        if isinstance(shape, Rectangle):
+            edge, line = (MARK, 2.2) if shape.marked else (EDGE, 0.8)
+            style = {"boxstyle": "round,pad=0,rounding_size=9", "facecolor": SOFT, "edgecolor": edge, "linewidth": line}
+            axes.add_patch(FancyBboxPatch((shape.x, shape.y), shape.width, shape.height, **style))
+        elif isinstance(shape, Curve):
+            codes = [Path.MOVETO, *([Path.LINETO] if len(shape.points) == 2 else [Path.CURVE4] * 3)]
+            style = {"arrowstyle": "-|>", "mutation_scale": 9, "color": COLOURS[0], "linewidth": 1.3}
+            axes.add_patch(FancyArrowPatch(path=Path(shape.points, codes), shrinkA=0, shrinkB=0, **style))
+        else:
+            align = {"start": "left", "middle": "center", "end": "right"}[shape.anchor]
+            weight = "bold" if shape.look == "name" else "normal"
+            colour, size = MUTED if shape.look == "minor" else INK, SIZES[shape.look] * points_per_pixel
+            axes.text(shape.x, shape.y, shape.text, ha=align, color=colour, fontsize=size, fontweight=weight)
+    content = io.BytesIO()
+    figure.savefig(content, format="png", dpi=2 * PIXELS_PER_INCH)
+    return content.getvalue()
+
+
+def _svg(drawing: Drawing, style: str, padding: int) -> str:
+    width, height = drawing.width + 2 * padding, drawing.height + 2 * padding
+    return (
+        f'<svg class="flow" role="img" aria-label="{escape(drawing.label)}" '
+        f'width="{width:g}" height="{height:g}" viewBox="{drawing.left - padding:g} {-padding} {width:g} {height:g}">'
+        f'{style}<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" '
+        f'orient="auto"><path d="M0 0 8 4 0 8z"/></marker></defs>{"".join(map(_element, drawing.shapes))}</svg>'
+    )
+
+
+def _element(shape: Rectangle | Text | Curve) -> str:
+    if isinstance(shape, Rectangle):
+        look = ' class="marked"' if shape.marked else ""
+        return f'<rect{look} x="{shape.x:g}" y="{shape.y:g}" width="{shape.width:g}" height="{shape.height:g}" rx="9"/>'
+    if isinstance(shape, Text):
+        look = "" if shape.look == "plain" else f' class="{shape.look}"'
+        anchor = "" if shape.anchor == "middle" else f' style="text-anchor:{shape.anchor}"'
+        return f'<text{look}{anchor} x="{shape.x:g}" y="{shape.y:g}">{escape(shape.text)}</text>'
+    (x, y), *others = shape.points
+    path = ("C" if len(others) == 3 else "L") + " ".join(f"{px:g} {py:g}" for px, py in others)
+    return f'<path class="arrow" marker-end="url(#tip)" d="M{x:g} {y:g}{path}"/>'
