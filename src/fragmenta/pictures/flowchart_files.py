@@ -1,6 +1,7 @@
 """Flowcharts as SVG, inside a page or as a file of its own, and as PNG."""
 
 import io
+import math
 from html import escape
 
 from fragmenta.pictures.flowchart import Curve, Drawing, Rectangle, Text
@@ -10,6 +11,8 @@ SIZES = {"name": 14.0, "plain": 12.5, "minor": 11.5}
 """Font sizes in pixels, by the look of a text."""
 PADDING = 12
 """Space around the drawing in a file of its own."""
+TIP = 8
+"""Length of an arrow's tip."""
 PIXELS_PER_INCH = 100
 NAMESPACE = "http://www.w3.org/2000/svg"
 STYLE = f"""\
@@ -20,7 +23,7 @@ STYLE = f"""\
 .flow .name {{ font-weight: 650; font-size: {SIZES["name"]}px; }}
 .flow .minor {{ fill: {MUTED}; font-size: {SIZES["minor"]}px; }}
 .flow .arrow {{ fill: none; stroke: {COLOURS[0]}; stroke-width: 1.8; }}
-.flow marker path {{ fill: {COLOURS[0]}; }}
+.flow .head {{ fill: {COLOURS[0]}; }}
 """
 """The report has its own style, which follows the reader's choice of light or dark."""
 
@@ -34,7 +37,9 @@ def svg_file(drawing: Drawing) -> str:
     """The drawing as an SVG file."""
     # Everything that is visible: viewers other than browsers ignore a background in the style.
     paper = '<path fill="white" d="M-9999-9999h19998v19998h-19998z"/>'
-    return _svg(drawing, f"<style>{STYLE}</style>{paper}", PADDING).replace("<svg", f'<svg xmlns="{NAMESPACE}"', 1) + "\n"
+    return (
+        _svg(drawing, f"<style>{STYLE}</style>{paper}", PADDING).replace("<svg", f'<svg xmlns="{NAMESPACE}"', 1) + "\n"
+    )
 
 
 def png_file(drawing: Drawing) -> bytes:
@@ -73,8 +78,7 @@ def _svg(drawing: Drawing, style: str, padding: int) -> str:
     return (
         f'<svg class="flow" role="img" aria-label="{escape(drawing.label)}" '
         f'width="{width:g}" height="{height:g}" viewBox="{drawing.left - padding:g} {-padding} {width:g} {height:g}">'
-        f'{style}<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" '
-        f'orient="auto"><path d="M0 0 8 4 0 8z"/></marker></defs>{"".join(map(_element, drawing.shapes))}</svg>'
+        f"{style}{''.join(map(_element, drawing.shapes))}</svg>"
     )
 
 
@@ -88,4 +92,15 @@ def _element(shape: Rectangle | Text | Curve) -> str:
         return f'<text{look}{anchor} x="{shape.x:g}" y="{shape.y:g}">{escape(shape.text)}</text>'
     (x, y), *others = shape.points
     path = ("C" if len(others) == 3 else "L") + " ".join(f"{px:g} {py:g}" for px, py in others)
-    return f'<path class="arrow" marker-end="url(#tip)" d="M{x:g} {y:g}{path}"/>'
+    (from_x, from_y), (end_x, end_y) = shape.points[-2:]
+    length = math.dist(shape.points[-2], shape.points[-1])
+    dx, dy = (end_x - from_x) / length, (end_y - from_y) / length
+    back_x, back_y = end_x - TIP * dx, end_y - TIP * dy
+    corners = [
+        (end_x, end_y),
+        (back_x - TIP / 2 * dy, back_y + TIP / 2 * dx),
+        (back_x + TIP / 2 * dy, back_y - TIP / 2 * dx),
+    ]
+    # Not a marker: its id would have to be unique in a page with several drawings.
+    tip = "L".join(f"{px:g} {py:g}" for px, py in corners)
+    return f'<path class="arrow" d="M{x:g} {y:g}{path}"/><path class="head" d="M{tip}z"/>'
