@@ -12,6 +12,7 @@ import tyro
 
 from fragmenta.algorithms import ALGORITHMS, Algorithm
 from fragmenta.algorithms.named import algorithm_class
+from fragmenta.command import command as command_line
 from fragmenta.engines import EngineOptions, engine_named
 from fragmenta.engines.hardware import use_cpu_devices
 from fragmenta.envs import ENVIRONMENTS
@@ -56,16 +57,16 @@ def read(command: str, options: type[Options], arguments: list[str]) -> tuple[Al
         raise SystemExit(0)
     if not positional or (len(positional) < 2 and not asks_for_help):
         raise ConfigError(
-            f"usage: fragmenta {command} ALGORITHM ENVIRONMENT [flags], as in: fragmenta {command} ppo CartPole-v1"
+            f"usage: {command_line(command)} ALGORITHM ENVIRONMENT [flags], as in: fragmenta {command} ppo CartPole-v1"
         )
     name = positional[0]
     if ":" in name and (devices := numbers_of("--cpu-devices", arguments)):
         use_cpu_devices(devices[0])  # before importing the user's module: it may create arrays, which fixes the number
     algorithm = algorithm_class(name)
     if clashes := sorted(_field_names(options) & _field_names(algorithm)):
-        problem = f"'{name}' has a field '{clashes[0]}', and 'fragmenta {command}' has a flag of that name"
+        problem = f"'{name}' has a field '{clashes[0]}', and '{command_line(command)}' has a flag of that name"
         raise ConfigError(f"{problem}: rename the field")
-    program = f"fragmenta {command} {' '.join(positional)}"
+    program = command_line(command, *positional)
     flags = _parse({"options": options, "algorithm": algorithm}, arguments[len(positional) :], program)
     return flags.algorithm, positional[-1], flags.options
 
@@ -80,18 +81,18 @@ def numbers_of(flag: str, arguments: list[str]) -> list[int]:
 def read_options(command: str, noun: str, options: type[Options], arguments: list[str]) -> tuple[str, Options]:
     """A name and options from `NAME [flags]`, for commands without an algorithm."""
     if not arguments or arguments[0].startswith("-"):
-        usage = f"usage: fragmenta {command} {noun} [flags]"
+        usage = f"usage: {command_line(command)} {noun} [flags]"
         if {"-h", "--help"} & set(arguments):
             print(usage)
             raise SystemExit(0)
         raise ConfigError(usage)
-    flags = _parse({"options": options}, arguments[1:], f"fragmenta {command} {arguments[0]}")
+    flags = _parse({"options": options}, arguments[1:], command_line(command, arguments[0]))
     return arguments[0], flags.options
 
 
 def read_flags(command: str, options: type[Options], arguments: list[str]) -> Options:
     """Only options, some of which may be positional."""
-    return _parse({"options": options}, arguments, f"fragmenta {command}").options
+    return _parse({"options": options}, arguments, command_line(command)).options
 
 
 def _parse(groups: dict[str, type], arguments: list[str], program: str) -> Any:
@@ -133,10 +134,10 @@ def _field_names(group: type) -> set[str]:
 
 def _usage(command: str) -> str:
     return (
-        f"usage: fragmenta {command} ALGORITHM ENVIRONMENT [flags]\n"
+        f"usage: {command_line(command)} ALGORITHM ENVIRONMENT [flags]\n"
         f"  algorithms:   {', '.join(ALGORITHMS)}, or module:Class for your own\n"
         f"  environments: {', '.join(ENVIRONMENTS)}\n"
-        f"'fragmenta {command} ALGORITHM --help' lists the flags."
+        f"'{command_line(command)} ALGORITHM --help' lists the flags."
     )
 
 

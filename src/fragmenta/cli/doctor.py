@@ -7,6 +7,7 @@ from importlib.metadata import version
 import jax
 
 import fragmenta
+from fragmenta.command import command
 from fragmenta.engines.hardware import cache_folder, idle_gpu, keep_compiled_programs, setting
 from fragmenta.errors import ConfigError
 from fragmenta.worker.backends.xla import device_name
@@ -15,7 +16,7 @@ from fragmenta.worker.backends.xla import device_name
 def run(arguments: list[str]) -> int:
     """Print versions, devices and folders; exit code 1 if something needs fixing."""
     if arguments and arguments[0] not in ("-h", "--help"):
-        raise ConfigError(f"unknown argument '{arguments[0]}': 'fragmenta doctor' takes none")
+        raise ConfigError(f"unknown argument '{arguments[0]}': '{command('doctor')}' takes none")
     keep_compiled_programs()
     packages = ", ".join(f"{name} {version(name)}" for name in ("jax", "jaxlib", "flax", "optax", "numpy"))
     devices = ", ".join(f"{device_name(device)} ({device.device_kind})" for device in jax.devices())

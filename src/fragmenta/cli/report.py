@@ -1,12 +1,12 @@
 """`fragmenta report`: write an HTML report on one or several runs."""
 
 import dataclasses
-import shlex
 from pathlib import Path
 
 import tyro
 
 from fragmenta.cli.arguments import read_flags
+from fragmenta.command import command
 from fragmenta.errors import ConfigError
 from fragmenta.pictures.report import report_page
 from fragmenta.pictures.run_files import read_run_files
@@ -28,7 +28,7 @@ def run(arguments: list[str]) -> int:
     """Read the runs, write the report."""
     options = read_flags("report", ReportOptions, arguments)
     if not options.runs:
-        raise ConfigError("usage: fragmenta report RUN [RUN ...] [--out FILE.html]")
+        raise ConfigError(f"usage: {command()} report RUN [RUN ...] [--out FILE.html]")
     if repeated := [path for i, path in enumerate(options.runs) if path in options.runs[:i]]:
         raise ConfigError(f"run '{repeated[0]}' is given twice: name each run once")
     out = options.out or (options.runs[0] / "report.html" if len(options.runs) == 1 else Path("report.html"))
@@ -46,4 +46,4 @@ def run(arguments: list[str]) -> int:
 
 def next_commands(name: str) -> list[str]:
     """Suggested next commands for a run."""
-    return [f"fragmenta {command} {shlex.quote(name)}" for command in NEXT]
+    return [command(verb, name) for verb in NEXT]

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fragmenta.cli.arguments import read_options
+from fragmenta.command import command
 from fragmenta.errors import ConfigError
 from fragmenta.pictures.times import TIME_COLUMNS, time_rows
 from fragmenta.profiling.timings import Timings, bottleneck
@@ -52,5 +53,5 @@ def how_to_look(run_dir: Path) -> str:
     """The path of the timeline and how to open it."""
     return (
         f"timeline {run_dir / 'trace.pftrace'}: drag it into https://ui.perfetto.dev (nothing is uploaded)\n"
-        f"'fragmenta graph {run_dir}' draws the graph with these times"
+        f"'{command('graph', run_dir)}' draws the graph with these times"
     )
