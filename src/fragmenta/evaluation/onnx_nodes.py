@@ -89,8 +89,8 @@ def onnx_package() -> Any:
     """The package onnx; ConfigError if it is not installed."""
     try:
         import onnx  # pyright: ignore[reportMissingImports]
-        import onnx.helper
-        import onnx.numpy_helper
+        import onnx.helper  # pyright: ignore[reportMissingImports]
+        import onnx.numpy_helper  # pyright: ignore[reportMissingImports]
     except ImportError:
         raise ConfigError("policy.onnx needs onnx, which is not installed: pip install 'fragmenta[onnx]'") from None
     return onnx
