@@ -1,7 +1,7 @@
 """A policy as an ONNX model, written from its traced program.
 
-Written here because the converters for JAX bring a dozen packages, cap versions of those that training needs, and have
-no bfloat16.
+Written here because jax2onnx brings a dozen packages, its newest release caps one that training needs, and its models
+of bfloat16 policies do not load in onnxruntime on a CPU.
 """
 
 from typing import Any

@@ -8,7 +8,7 @@ import numpy as np
 from fragmenta.errors import ConfigError
 
 IR_VERSION, OPSET = 9, 18
-"""As old as our operations allow: onnxruntime 1.14 of 2023 and newer can read it."""
+"""Older than what onnx writes by default, so that older runtimes can read it, too."""
 
 
 class Nodes:
