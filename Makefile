@@ -49,14 +49,16 @@ docs: $(READY)
 	$(BIN)/python docs/rooms.py
 	$(BIN)/python docs/walks.py
 
-# Build the packages, and train with the wheel in a fresh virtual environment.
+# Build wheel and sdist, and train with each in a fresh virtual environment that has nothing else.
 release: $(READY)
 	rm -rf dist build/release
 	$(PIP) build
 	$(BIN)/python -m build --quiet
-	$(PYTHON) -m venv build/release
-	build/release/bin/python -m pip install --quiet --quiet --constraint constraints.txt dist/*.whl
-	cd build && release/bin/fragmenta train ppo CartPole-v1 --total-steps 20000 --run-dir release/run
+	for package in dist/*.whl dist/*.tar.gz; do \
+		$(PYTHON) -m venv --clear build/release && \
+		build/release/bin/python -m pip install --quiet --quiet --constraint constraints.txt $$package && \
+		(cd build && release/bin/fragmenta train ppo CartPole-v1 --total-steps 20000 --run-dir release/run) || exit 1; \
+	done
 
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

@@ -7,7 +7,7 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[1] / "src"
 PAGE = Path(__file__).with_name("walk.md")
 BEGIN, END = "<!-- rooms: drawn by docs/rooms.py -->", "<!-- end of rooms -->"
-SMALL = {"fragmenta", "errors", "version"}
+SMALL = {"fragmenta", "command", "errors", "version"}
 """Imported by nearly everything, or importing nearly everything: left out of the picture."""
 
 

@@ -122,7 +122,7 @@ def _module(name: str, title: str) -> ModuleType:
         if family in FAMILIES:
             raise UnusableError(f"{title} needs {missing}: pip install 'pettingzoo[{family}]'") from error
         if missing in MOVED.values():
-            raise UnusableError(f"{title} has moved to its own package: pip install {missing}") from error
+            raise UnusableError(f"{title} needs {missing}: pip install 'fragmenta[pettingzoo]'") from error
         if missing != path and not path.startswith(f"{missing}."):  # the module exists and fails: the user's own code
             raise
         raise UnusableError(f"cannot load '{title}': there is no PettingZoo environment or module {name}") from error

@@ -4,10 +4,12 @@ import contextlib
 import io
 import json
 import os
+import struct
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -157,14 +159,34 @@ def test_graph_policies_doctor_and_help(capsys: pytest.CaptureFixture[str]) -> N
     assert "--num-envs" in capsys.readouterr().out
 
 
-def test_svg_needs_graphviz_or_says_so(capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
-    import shutil
+def test_a_graph_is_drawn_into_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    graph = ["graph", "ppo", "CartPole-v1", "--replicas", "2"]
+    assert main([*graph, "--format", "svg"]) == 0
+    printed = capsys.readouterr().out
+    for name in ("graph.svg", "graph.png", "graph.mmd"):
+        assert main([*graph, "--out", str(tmp_path / name)]) == 0
+        assert capsys.readouterr().out == f"graph: {tmp_path / name}\n"
+    assert (tmp_path / "graph.svg").read_text() == printed
+    root = ElementTree.fromstring(printed)
+    texts = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert {"actor x2", "act, step", "learner", "learn"} <= set(texts)
+    assert sum(element.get("class") == "arrow" for element in root.iter("{http://www.w3.org/2000/svg}path")) == 2
+    width, height = struct.unpack(">II", (tmp_path / "graph.png").read_bytes()[16:24])
+    assert (width, height) == pytest.approx((2 * float(root.attrib["width"]), 2 * float(root.attrib["height"])), abs=2)
+    assert (tmp_path / "graph.mmd").read_text().startswith("flowchart LR")
 
-    if shutil.which("dot"):
-        assert main(["graph", "ppo", "CartPole-v1", "--format", "svg"]) == 0
-        assert "<svg" in capsys.readouterr().out
-    monkeypatch.setattr(shutil, "which", lambda name: None)
-    assert "install graphviz" in mistake(capsys, "graph", "ppo", "CartPole-v1", "--format", "svg")
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--format", "png"], "give the file to write, as in --out graph.png"),
+        (["--out", "graph.pdf"], "choose a name that ends in .txt, .mmd, .svg, .png, or give --format"),
+        (["--out", "graph.png", "--format", "svg"], "format is svg, but out is 'graph.png'"),
+        (["--out", "no/graph.png"], "there is no directory 'no'"),
+    ],
+)
+def test_mistakes_about_the_file_of_a_graph_are_one_line(flags: list[str], message: str, capsys: Any) -> None:
+    assert message in mistake(capsys, "graph", "ppo", "CartPole-v1", *flags)
 
 
 def test_a_user_defined_policy_and_cpu_devices_that_are_created_before_jax_starts(tmp_path: Path) -> None:

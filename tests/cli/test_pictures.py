@@ -50,6 +50,16 @@ def test_report_writes_the_page_into_the_run_or_elsewhere(tmp_path: Path, capsys
     assert (tmp_path / "page.html").read_text() == (run / "report.html").read_text()
 
 
+def test_a_report_on_several_runs_is_written_here(tmp_path: Path, capsys, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("a", "b"):
+        made_run(tmp_path / name)
+    assert main(["report", "a", "b"]) == 0
+    assert capsys.readouterr().out == "report: report.html\n"
+    assert "fragmenta play b" in (tmp_path / "report.html").read_text()
+    assert "run 'a' is given twice" in mistake(capsys, "report", "a", "a")
+
+
 @pytest.mark.parametrize("command", ["compare", "report"])
 def test_a_bad_run_is_one_line(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)

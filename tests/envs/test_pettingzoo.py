@@ -161,8 +161,14 @@ def test_a_missing_dependency_of_an_environment_is_reported(monkeypatch: pytest.
     with pytest.raises(UnusableError, match=r"needs pygame: pip install 'pettingzoo\[classic\]'"):
         PettingZooEnv(Spec("pettingzoo", "classic/rps_v2"))
     monkeypatch.setitem(MOVED, "mpe", "no_such_package")
-    with pytest.raises(UnusableError, match="moved to its own package: pip install no_such_package"):
+    with pytest.raises(UnusableError, match=r"needs no_such_package: pip install 'fragmenta\[pettingzoo\]'"):
         PettingZooEnv(Spec("pettingzoo", "mpe/simple_spread_v3"))
+
+
+def test_an_environment_of_the_package_that_has_left_pettingzoo() -> None:
+    pytest.importorskip("mpe2")
+    env = make("pettingzoo:mpe/simple_spread_v3")
+    assert (env.team_size, env.action_space.n) == (3, 5)
 
 
 def test_an_environment_that_pettingzoo_ships() -> None:

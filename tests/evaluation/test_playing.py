@@ -14,7 +14,7 @@ from fragmenta.envs import Environment
 from fragmenta.envs.render import observation_image
 from fragmenta.evaluation.evaluate import evaluate
 from fragmenta.evaluation.playing import Frame, play
-from fragmenta.evaluation.videos import write_video
+from fragmenta.evaluation.videos import CAPTION, captioned, write_video
 from fragmenta_core.spaces import Box
 
 SMALL: dict[str, Any] = {"num_envs": 4, "horizon": 8, "hidden": (8,)}
@@ -88,7 +88,7 @@ def test_the_video_is_complete(tmp_path: Path) -> None:
     assert [(ending.step, ending.total) for ending in endings] == [(5, 5.0), (5, 5.0)]
     assert [path.name for path in tmp_path.iterdir()] == ["video.gif"]
     with Image.open(tmp_path / "video.gif") as image:
-        assert image.size == (48, 32 + 26)
+        assert image.size == (6 * 47, 6 * 31 + 26), "enlarged, so that the caption fits"
         first = np.asarray(image.convert("RGB"))
         image.seek(3)
         assert image.info["duration"] == 100
@@ -122,3 +122,14 @@ def test_image_observations() -> None:
     assert grey is not None
     assert grey[0, 0].tolist() == [3, 3, 3], "the latest of four"
     assert observation_image(Box(-1, 1, (4,)), np.zeros(4)) is None
+
+
+@pytest.mark.parametrize("side", [10, 84, 263, 600])
+def test_captions_fit_small_pictures(side: int) -> None:
+    frame = Frame(np.full((side, side, 3), 7, np.uint8), episode=9, step=1_000, total=-1234.5, last=True)
+    picture = captioned(frame)
+    paper = picture[0, 0]
+    ink = np.flatnonzero((picture[:CAPTION] != paper).any(axis=(0, 2)))
+    assert 0 < ink.max() < picture.shape[1] - 8, "nothing is cut off on the right"
+    assert (picture[CAPTION : CAPTION + side, :side] == 7).all()
+    assert picture.shape[1] - picture.shape[1] % side in (picture.shape[1], picture.shape[1] - 1), "a whole multiple"

@@ -103,7 +103,7 @@ def test_a_sink_that_cannot_start_is_dropped(tmp_path: Path, capsys: Any) -> Non
 def test_missing_and_unknown_sinks_are_mistakes(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)  # as if it were not installed
     for sinks, message in (
-        ("wandb", "sink 'wandb' needs the package wandb: install fragmenta[wandb]"),
+        ("wandb", "sink 'wandb' needs the package wandb: pip install 'fragmenta[wandb]'"),
         ("tensorbord", "unknown sink 'tensorbord': did you mean 'tensorboard'?"),
     ):
         assert main([*QUICK, "--sinks", sinks, "--run-dir", str(tmp_path / "run")]) == 2

@@ -10,6 +10,7 @@ import jax
 from fragmenta.algorithms import Algorithm
 from fragmenta.algorithms.named import AlgorithmLike, algorithm_from
 from fragmenta.checks.differences import Difference, Snapshot, gap, rounding
+from fragmenta.command import command
 from fragmenta.coordinator.plan import project
 from fragmenta.engines import ENGINES, EngineOptions, Setup, engine_named
 from fragmenta.engines.hardware import ensure_cpu_devices, keep_compiled_programs
@@ -221,7 +222,7 @@ def _plain(algorithm: Algorithm, env: Environment, graph: Graph, iterations: int
         if not all(repeat_gap.bitwise for repeat_gap in gaps):
             raise ConfigError(
                 f"'{env.title}' is not deterministic for the same seeds, so nothing that uses it can be compared: "
-                f"run 'fragmenta check-env {env.title}' for details"
+                f"run '{command('check-env', env.title)}' for details"
             )
     return _Plain(snapshots, rounding(lowered.as_text()))
 

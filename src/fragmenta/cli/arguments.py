@@ -11,6 +11,7 @@ from fragmenta.algorithms import ALGORITHMS, Algorithm
 from fragmenta.algorithms.named import algorithm_class
 from fragmenta.cli.config_file import NAMES, as_arguments, read_config_file
 from fragmenta.cli.parsing import field_names, parse
+from fragmenta.command import command as command_line
 from fragmenta.engines import EngineOptions, engine_named
 from fragmenta.engines.hardware import use_cpu_devices
 from fragmenta.envs import ENVIRONMENTS, EnvOptions
@@ -65,22 +66,22 @@ def read(command: str, options: type[Options], arguments: list[str]) -> tuple[Al
     names += [str(values[key]) for key in NAMES[len(names) :] if key in values]
     asks_for_help = bool(HELP & set(given))
     if not names and asks_for_help:
-        parse(options, ["--help"], f"fragmenta {command} ALGORITHM ENVIRONMENT", _overview(command))
+        parse(options, ["--help"], f"{command_line(command)} ALGORITHM ENVIRONMENT", _overview(command))
     if not names or (len(names) < 2 and not asks_for_help):
         raise ConfigError(
-            f"usage: fragmenta {command} ALGORITHM ENVIRONMENT [flags], as in: fragmenta {command} ppo CartPole-v1"
+            f"usage: {command_line(command)} ALGORITHM ENVIRONMENT [flags], as in: fragmenta {command} ppo CartPole-v1"
         )
     name = names[0]
     if ":" in name and (devices := numbers_of("--cpu-devices", given) or [values.get("cpu_devices")])[0]:
         use_cpu_devices(devices[0])  # before importing the user's module: it may create arrays, which fixes the number
     algorithm = algorithm_class(name)
     if clashes := sorted(field_names(options) & field_names(algorithm)):
-        problem = f"'{name}' has a field '{clashes[0]}', and 'fragmenta {command}' has a flag of that name"
+        problem = f"'{name}' has a field '{clashes[0]}', and '{command_line(command)}' has a flag of that name"
         raise ConfigError(f"{problem}: rename the field")
     groups = {field.name: field.type for field in dataclasses.fields(options)}  # pyright: ignore[reportArgumentType]
     flags: Any = dataclasses.make_dataclass("Flags", [("hyper_parameters", algorithm), *groups.items()])
     from_file = as_arguments(path, values, flags, given) if path else []
-    program = " ".join(["fragmenta", command, name, *(names[1:] or ["ENVIRONMENT"])])
+    program = command_line(command, name, *(names[1:] or ["ENVIRONMENT"]))
     parsed = parse(flags, from_file + given, program)
     return parsed.hyper_parameters, names[-1], options(**{name: getattr(parsed, name) for name in groups})
 
@@ -96,14 +97,14 @@ def read_options(command: str, noun: str, options: type[Options], arguments: lis
     """A name and options from `NAME [flags]`, for commands without an algorithm."""
     if not arguments or arguments[0].startswith("-"):
         if HELP & set(arguments):
-            parse(options, ["--help"], f"fragmenta {command} {noun}")
-        raise ConfigError(f"usage: fragmenta {command} {noun} [flags]")
-    return arguments[0], parse(options, arguments[1:], f"fragmenta {command} {arguments[0]}")
+            parse(options, ["--help"], f"{command_line(command)} {noun}")
+        raise ConfigError(f"usage: {command_line(command)} {noun} [flags]")
+    return arguments[0], parse(options, arguments[1:], command_line(command, arguments[0]))
 
 
 def read_flags(command: str, options: type[Options], arguments: list[str]) -> Options:
     """Only options, some of which may be positional."""
-    return parse(options, arguments, f"fragmenta {command}")
+    return parse(options, arguments, command_line(command))
 
 
 def _path_of_config(arguments: list[str]) -> Path | None:
@@ -121,7 +122,7 @@ def _overview(command: str) -> str:
     return (
         f"algorithms:    {', '.join(ALGORITHMS)}, or module:Class for your own\n"
         f"environments:  {', '.join(ENVIRONMENTS)}, package:name, or module:Class for your own\n\n"
-        f"'fragmenta {command} ppo --help' also lists the hyper-parameters of ppo."
+        f"'{command_line(command)} ppo --help' also lists the hyper-parameters of ppo."
     )
 
 

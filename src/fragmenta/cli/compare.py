@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fragmenta.cli.arguments import read_flags
+from fragmenta.command import command
 from fragmenta.errors import ConfigError
 from fragmenta.pictures.comparison import Group, arrival, group_runs, remarks, target_return
 from fragmenta.pictures.comparison_picture import comparison_figure
@@ -55,7 +56,7 @@ def run(arguments: list[str]) -> int:
 
 def _validate(options: CompareOptions) -> None:
     if not options.runs:
-        raise ConfigError("usage: fragmenta compare RUN RUN ... [--out FILE.png], as in: fragmenta compare runs/*")
+        raise ConfigError(f"usage: {command()} compare RUN RUN ... [--out FILE.png], as in: {command()} compare runs/*")
     if options.out.suffix not in KINDS:
         raise ConfigError(f"out is '{options.out}': its name must end in {', '.join(KINDS[:-1])} or {KINDS[-1]}")
     if not options.out.parent.is_dir():

@@ -3,7 +3,6 @@
 import dataclasses
 import os
 import platform
-import shutil
 from importlib.metadata import version
 
 import jax
@@ -35,7 +34,6 @@ def run(arguments: list[str]) -> int:
         "devices": devices,
         "random numbers": setting("jax_default_prng_impl"),
         "compiled programs": f"{setting('jax_compilation_cache_dir')} ({cached} files)",
-        "graphviz": shutil.which("dot") or "not installed: `fragmenta graph --format svg` needs it",
         "verdict": warning or "all is well",
     }
     width = max(map(len, rows))

@@ -2,8 +2,6 @@
 
 import dataclasses
 import os
-import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Literal
@@ -12,23 +10,30 @@ from fragmenta.cli.arguments import ClusterOptions, EnvFlags, PolicyName, read, 
 from fragmenta.coordinator.plan import project
 from fragmenta.envs import make
 from fragmenta.errors import ConfigError
+from fragmenta.flowchart import lay_out, read_flowchart
+from fragmenta.flowchart_svg import svg_file
 from fragmenta.graph import Plan
-from fragmenta.graph.show import show_plan, to_dot, to_mermaid
+from fragmenta.graph.show import show_plan, to_mermaid
+from fragmenta.pictures.flowchart_png import png_file
 from fragmenta.profiling.timings import Timings
 from fragmenta.runs.opening import load
+from fragmenta.runs.run_directory import write_whole
 from fragmenta.runs.timeline_files import read_timings
 from fragmenta.tracing.trace import trace
 from fragmenta.training.retrace import plan_of
 
-Format = Literal["text", "mermaid", "svg"]
+Format = Literal["text", "mermaid", "svg", "png"]
+SUFFIXES: dict[str, Format] = {".txt": "text", ".mmd": "mermaid", ".svg": "svg", ".png": "png"}
 
 
 @dataclasses.dataclass(frozen=True)
 class DrawingOptions:
     """How to show the graph; for a run, instead of ALGORITHM ENVIRONMENT: `fragmenta graph RUN`."""
 
-    format: Format = "text"
-    """A listing, a Mermaid flowchart, or an SVG drawing through graphviz."""
+    format: Format | None = None
+    """A listing, a Mermaid flowchart, or a drawing. Default: by the name of the file, or the listing."""
+    out: Path | None = None
+    """The file to write. Default: print it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,10 +59,10 @@ def run(arguments: list[str]) -> int:
     """Print the graph and the programs of its fragments; for a run directory, with measurements."""
     if arguments and (os.sep in arguments[0] or Path(arguments[0]).is_dir()):
         name, run_options = read_options("graph", "RUN", DrawingOptions, arguments)
-        _check(run_options.format)
+        format = _checked(run_options)
         run = load(Path(name))
         timings = read_timings(Path(name))
-        _show(plan_of(run), run_options.format, timings)
+        _show(plan_of(run), format, run_options.out, timings)
         return 0
     algorithm, env, options = read("graph", GraphOptions, arguments)
     placement, drawing = options.placement, options.drawing
@@ -65,22 +70,47 @@ def run(arguments: list[str]) -> int:
     cluster = dataclasses.replace(cluster, replicas=cluster.replicas or 1)
     environment = make(env, options.environment)
     algorithm.validate(environment)
-    _check(drawing.format)
-    _show(project(trace(algorithm, environment), placement.policy, cluster, placement.merge), drawing.format)
+    format = _checked(drawing)
+    plan = project(trace(algorithm, environment), placement.policy, cluster, placement.merge)
+    _show(plan, format, drawing.out)
     return 0
 
 
-def _check(format: Format) -> None:
-    if format == "svg" and shutil.which("dot") is None:
-        raise ConfigError("format svg needs graphviz' dot, which is not installed: install graphviz, or use mermaid")
+def _checked(options: DrawingOptions) -> Format:
+    """The format to write; ConfigError if the file cannot have it."""
+    if options.out is None:
+        if options.format == "png":
+            raise ConfigError("format png cannot be printed: give the file to write, as in --out graph.png")
+        return options.format or "text"
+    if not options.out.parent.is_dir():
+        raise ConfigError(f"out is '{options.out}', but there is no directory '{options.out.parent}': create it first")
+    named = SUFFIXES.get(options.out.suffix)
+    if options.format is None and named is None:
+        raise ConfigError(f"out is '{options.out}': choose a name that ends in {', '.join(SUFFIXES)}, or give --format")
+    if options.format and named and options.format != named:
+        raise ConfigError(
+            f"format is {options.format}, but out is '{options.out}': leave out --format, or rename the file"
+        )
+    return options.format or named or "text"
 
 
-def _show(plan: Plan, format: Format, timings: Timings | None = None) -> None:
+def _show(plan: Plan, format: Format, out: Path | None, timings: Timings | None = None) -> None:
+    content = _content(plan, format, timings)
+    if out is None:
+        sys.stdout.write(content.decode())
+        return
+    try:
+        write_whole(out, content)
+    except OSError as error:
+        raise ConfigError(f"cannot write '{out}': {error.strerror}") from None
+    print(f"graph: {out}")
+
+
+def _content(plan: Plan, format: Format, timings: Timings | None) -> bytes:
+    if format == "text":
+        return f"{plan.graph}\n\n{show_plan(plan, timings)}\n".encode()
+    mermaid = to_mermaid(plan, timings)
     if format == "mermaid":
-        sys.stdout.write(to_mermaid(plan, timings))
-    elif format == "svg":
-        dot = to_dot(plan, timings)
-        drawing = subprocess.run(["dot", "-Tsvg"], input=dot, capture_output=True, text=True, check=True)
-        sys.stdout.write(drawing.stdout)
-    else:
-        print(plan.graph, show_plan(plan, timings), sep="\n\n")
+        return mermaid.encode()
+    drawing = lay_out(*read_flowchart(mermaid))
+    return svg_file(drawing).encode() if format == "svg" else png_file(drawing)

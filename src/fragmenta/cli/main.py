@@ -6,6 +6,7 @@ import select
 import signal
 import sys
 
+from fragmenta.command import command
 from fragmenta.engines.errors import RemoteError
 from fragmenta.errors import ConfigError, StorageError, unknown
 from fragmenta.training.stopping import NotFiniteError, StoppedError
@@ -95,15 +96,17 @@ def _nobody_reads() -> bool:
 
 def _usage() -> str:
     width = max(map(len, COMMANDS))
-    lines = [f"  fragmenta {name.ljust(width)}  {text}" for name, text in COMMANDS.items()]
-    return "\n".join(["Distributed reinforcement learning with dataflow fragments.", "", *lines, "", _EXAMPLES])
+    lines = [f"  {command()} {name.ljust(width)}  {text}" for name, text in COMMANDS.items()]
+    examples = [f"  {command()} {example}" for example in _EXAMPLES]
+    title = "Distributed reinforcement learning with dataflow fragments."
+    return "\n".join([title, "", *lines, "", "Start with:", *examples])
 
 
-_EXAMPLES = """\
-Start with:
-  fragmenta train ppo CartPole-v1
-  fragmenta train ppo CartPole-v1 --policy single_learner_coarse --replicas 2 --no-merge
-  fragmenta train ppo --help"""
+_EXAMPLES = (
+    "train ppo CartPole-v1",
+    "train ppo CartPole-v1 --policy single_learner_coarse --replicas 2 --no-merge",
+    "train ppo --help",
+)
 
 
 if __name__ == "__main__":

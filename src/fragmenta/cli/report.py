@@ -1,10 +1,12 @@
-"""`fragmenta report`: write an HTML report on a run."""
+"""`fragmenta report`: write an HTML report on one or several runs."""
 
 import dataclasses
-import shlex
 from pathlib import Path
 
-from fragmenta.cli.arguments import read_options
+import tyro
+
+from fragmenta.cli.arguments import read_flags
+from fragmenta.command import command
 from fragmenta.errors import ConfigError
 from fragmenta.pictures.report import report_page
 from fragmenta.pictures.run_files import read_run_files
@@ -14,21 +16,28 @@ NEXT = ("resume", "eval", "play", "trace")
 
 @dataclasses.dataclass(frozen=True)
 class ReportOptions:
-    """Where to write the report."""
+    """The runs to report on, and where to write the report."""
 
+    runs: tyro.conf.Positional[tuple[Path, ...]] = ()
+    """Run directories; the curves of several are drawn in the same charts."""
     out: Path | None = None
-    """The file to write. Default: report.html in the run directory."""
+    """The file to write. Default: report.html, in the run directory if there is only one."""
 
 
 def run(arguments: list[str]) -> int:
-    """Read the run, write the report."""
-    name, options = read_options("report", "RUN", ReportOptions, arguments)
-    files = read_run_files(name)
-    out = options.out or files.path / "report.html"
+    """Read the runs, write the report."""
+    options = read_flags("report", ReportOptions, arguments)
+    if not options.runs:
+        raise ConfigError(f"usage: {command()} report RUN [RUN ...] [--out FILE.html]")
+    if repeated := [path for i, path in enumerate(options.runs) if path in options.runs[:i]]:
+        raise ConfigError(f"run '{repeated[0]}' is given twice: name each run once")
+    out = options.out or (options.runs[0] / "report.html" if len(options.runs) == 1 else Path("report.html"))
     if out.suffix not in (".html", ".htm"):
         raise ConfigError(f"out is '{out}': its name must end in .html")
+    commands = [next_commands(str(path)) for path in options.runs]
+    page = report_page([read_run_files(path) for path in options.runs], commands)
     try:
-        out.write_text(report_page(files, next_commands(name)), encoding="utf-8")
+        out.write_text(page, encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"cannot write '{out}': {error.strerror}") from None
     print(f"report: {out}")
@@ -37,4 +46,4 @@ def run(arguments: list[str]) -> int:
 
 def next_commands(name: str) -> list[str]:
     """Suggested next commands for a run."""
-    return [f"fragmenta {command} {shlex.quote(name)}" for command in NEXT]
+    return [command(verb, name) for verb in NEXT]

@@ -8,9 +8,10 @@ from rich.console import Console
 from rich.table import Table
 
 from fragmenta.cli.arguments import read_options
+from fragmenta.command import command
 from fragmenta.errors import ConfigError
-from fragmenta.graph.words import byte_text
-from fragmenta.profiling.timings import Timings, WorkerTime, bottleneck, ms_text
+from fragmenta.pictures.times import TIME_COLUMNS, time_rows
+from fragmenta.profiling.timings import Timings, bottleneck
 from fragmenta.runs.opening import load
 from fragmenta.training.retrace import plan_of, retrace
 
@@ -41,20 +42,10 @@ def run(arguments: list[str]) -> int:
 def times_table(timings: Timings) -> Table:
     """Per replica: the time of an iteration, how much of it is work and waiting, and the bytes that cross."""
     table = Table(title="where the time of an iteration goes", title_justify="left", title_style="bold")
-    for column in ("replica", "iteration", "busy", "waits for", "places", "rest", "sends", "receives"):
+    for column in TIME_COLUMNS:
         table.add_column(column)
-    for worker in timings.workers:
-        waits = [f"{peer} {_share(worker, ms)}" for peer, ms in worker.wait_ms.items()]
-        table.add_row(
-            worker.worker,
-            ms_text(worker.iteration_ms),
-            _share(worker, worker.busy_ms),
-            "\n".join(waits) or "nothing",
-            _share(worker, worker.place_ms),
-            _share(worker, worker.rest_ms),
-            byte_text(worker.sent_bytes) if worker.sent_bytes else "nothing",
-            byte_text(worker.received_bytes) if worker.received_bytes else "nothing",
-        )
+    for row in time_rows(timings):
+        table.add_row(*row)
     return table
 
 
@@ -62,9 +53,5 @@ def how_to_look(run_dir: Path) -> str:
     """The path of the timeline and how to open it."""
     return (
         f"timeline {run_dir / 'trace.pftrace'}: drag it into https://ui.perfetto.dev (nothing is uploaded)\n"
-        f"'fragmenta graph {run_dir}' draws the graph with these times"
+        f"'{command('graph', run_dir)}' draws the graph with these times"
     )
-
-
-def _share(worker: WorkerTime, milliseconds: float) -> str:
-    return f"{ms_text(milliseconds)} ({milliseconds / worker.iteration_ms:.0%})"

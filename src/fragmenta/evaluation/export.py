@@ -1,8 +1,9 @@
-"""Export a run's policy to files that work without Fragmenta: arrays by name, JAX functions, and a description."""
+"""Export a run's policy to files that work without Fragmenta: arrays by name, functions, and a description."""
 
 import hashlib
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from safetensors.numpy import save
 from fragmenta.algorithms import Algorithm
 from fragmenta.envs import Box, Environment
 from fragmenta.errors import ConfigError
+from fragmenta.evaluation.onnx_model import onnx_model, tensors
 from fragmenta.rl import keys_by_index
 from fragmenta.runs.opening import Run
 from fragmenta.runs.run_directory import named_arrays, sha256, write_whole
@@ -28,19 +30,33 @@ policy = jax.export.deserialize(bytearray(pathlib.Path("policy.jaxexport").read_
 {results} = policy.call({arguments})"""
 
 
-def export(run: Run, directory: Path) -> dict[str, Any]:
-    """Write `policy.json`, `policy.safetensors`, `policy.jaxexport` (most likely actions) and
-    `policy_stochastic.jaxexport` (sampled actions) into the directory; returns the content of `policy.json`."""
+ONNX_EXAMPLE = """\
+import onnxruntime
+policy = onnxruntime.InferenceSession("policy.onnx")
+{results}{comma} = policy.run(None, {{{arguments}}})"""
+
+
+def export(run: Run, directory: Path, onnx: bool = False) -> dict[str, Any]:
+    """Write `policy.json`, `policy.safetensors`, `policy.jaxexport` (most likely actions),
+    `policy_stochastic.jaxexport` (sampled actions) and, if asked for, `policy.onnx` (most likely actions) into the
+    directory; returns the content of `policy.json`."""
     params = run.params()
     inputs = policy_inputs(run.algorithm, run.env)
-    functions = {
-        name: bytes(exported_policy(run.algorithm, run.env, params, stochastic).serialize())
-        for name, stochastic in (("policy.jaxexport", False), ("policy_stochastic.jaxexport", True))
+    outputs = ("action", "memory") if "memory" in inputs else ("action",)
+    model = onnx_model(decide_function(run.algorithm, run.env, params, inputs), inputs, outputs) if onnx else None
+    files = {
+        "policy.safetensors": save(named_arrays(params)),
+        **{
+            name: bytes(exported_policy(run.algorithm, run.env, params, stochastic).serialize())
+            for name, stochastic in (("policy.jaxexport", False), ("policy_stochastic.jaxexport", True))
+        },
+        **({"policy.onnx": model.SerializeToString()} if model else {}),
     }
-    files = {"policy.safetensors": save(named_arrays(params)), **functions}
-    description = _description(
-        run, params, inputs, {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
-    )
+    description = {
+        **_description(run, params, inputs, outputs),
+        **({"onnx": _onnx_description(model)} if model else {}),
+        "sha256": {name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
+    }
     text = json.dumps(description, indent=2, allow_nan=False) + "\n"
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -76,6 +92,12 @@ def exported_policy(algorithm: Algorithm, env: Environment, params: Any, stochas
     inputs = policy_inputs(algorithm, env)
     if stochastic:
         inputs["key"] = jax.ShapeDtypeStruct((2,), jnp.uint32)
+    decide = decide_function(algorithm, env, params, inputs)
+    return jax.export.export(jax.jit(decide), platforms=PLATFORMS)(*inputs.values())
+
+
+def decide_function(algorithm: Algorithm, env: Environment, params: Any, inputs: dict[str, Any]) -> Callable[..., Any]:
+    """`decide` with the parameters baked in, as a function of these inputs in their order."""
     names = tuple(inputs)
 
     def decide(*values: Any) -> Any:
@@ -88,13 +110,12 @@ def exported_policy(algorithm: Algorithm, env: Environment, params: Any, stochas
         action, memory = algorithm.decide(env, params, *inputs, keys)
         return (action, memory) if "memory" in arguments else action
 
-    return jax.export.export(jax.jit(decide), platforms=PLATFORMS)(*inputs.values())
+    return decide
 
 
-def _description(run: Run, params: Any, inputs: dict[str, Any], files: dict[str, str]) -> dict[str, Any]:
+def _description(run: Run, params: Any, inputs: dict[str, Any], outputs: tuple[str, ...]) -> dict[str, Any]:
     algorithm, env = run.algorithm, run.env
     normalised = getattr(algorithm, "normalize_observations", False)
-    outputs = ["action", "memory"] if "memory" in inputs else ["action"]
     return {
         "format": FORMAT,
         "algorithm": run.config["algorithm"],
@@ -110,7 +131,7 @@ def _description(run: Run, params: Any, inputs: dict[str, Any], files: dict[str,
         else None,
         "inputs": {name: _shape(value) for name, value in inputs.items()},
         "stochastic_inputs": {"key": {"shape": [2], "dtype": "uint32"}},
-        "outputs": outputs,
+        "outputs": list(outputs),
         "memory_at_the_start": "zeros" if "memory" in inputs else None,
         "actions": _actions(env),
         "example": EXAMPLE.format(results=", ".join(outputs), arguments=", ".join(inputs)),
@@ -118,8 +139,15 @@ def _description(run: Run, params: Any, inputs: dict[str, Any], files: dict[str,
         "jax": jax.__version__,
         "fragmenta": __version__,
         "params_sha256": sha256(params),
-        "sha256": files,
     }
+
+
+def _onnx_description(model: Any) -> dict[str, Any]:
+    inputs, outputs = tensors(model.graph.input), tensors(model.graph.output)
+    arguments = ", ".join(f'"{name}": {name.replace(".", "_")}' for name in inputs)
+    results = ", ".join(name.replace(".", "_") for name in outputs)
+    example = ONNX_EXAMPLE.format(results=results, comma="," if len(outputs) == 1 else "", arguments=arguments)
+    return {"inputs": inputs, "outputs": outputs, "example": example}
 
 
 def _actions(env: Environment) -> str:

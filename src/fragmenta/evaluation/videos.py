@@ -18,6 +18,8 @@ from fragmenta.evaluation.playing import Frame, Video
 
 CAPTION = 26
 """Height in pixels of the caption above the frame."""
+CAPTION_WIDTH = 264
+"""Width in pixels that a caption with long numbers needs: a narrower picture is enlarged to it."""
 PAUSE_SECONDS = 0.8
 """How long the last frame of an episode is shown."""
 
@@ -49,12 +51,14 @@ def write_video(video: Video, path: Path) -> list[Frame]:
 
 
 def captioned(frame: Frame) -> np.ndarray:
-    """The frame below a caption with episode, step and return."""
+    """The frame, in whole multiples of its size if it is small, below a caption with episode, step and return."""
     image, drawing, font = pillow()
-    height, width = frame.picture.shape[:2]
+    scale = -(-CAPTION_WIDTH // frame.picture.shape[1])
+    picture = frame.picture.repeat(scale, 0).repeat(scale, 1)
+    height, width = picture.shape[:2]
     height, width = height + height % 2, width + width % 2  # even, as videos must be
     paper = image.new("RGB", (width, height + CAPTION), PAPER)
-    paper.paste(image.fromarray(frame.picture), (0, CAPTION))
+    paper.paste(image.fromarray(picture), (0, CAPTION))
     text = f"episode {frame.episode + 1}   step {frame.step}   return {frame.total:.1f}"
     drawing.Draw(paper).text((10, 6), text, INK, _font(font))
     return np.asarray(paper)

@@ -10,7 +10,7 @@ import enum
 from collections.abc import Iterable, Iterator
 
 from fragmenta.display import listing
-from fragmenta.flowchart import diagram
+from fragmenta.flowchart_svg import diagram
 from fragmenta.graph.exchange import Exchange
 from fragmenta.graph.fragment import Delivery, Fragment
 from fragmenta.graph.ir import Call, Glue, Graph, Loop, Value

@@ -22,6 +22,8 @@ from fragmenta.graph.words import byte_text
 from fragmenta.profiling.timings import InterfaceTime, Timings, bottleneck, busiest, busy_share, ms_text, waiting
 
 INDENT = "  "
+NEWLINE = "<br/>"
+"""Inside a caption of a Mermaid flowchart."""
 
 
 def show_graph(graph: Graph) -> str:
@@ -55,29 +57,14 @@ def to_mermaid(plan: Plan, timings: Timings | None = None) -> str:
     """The plan as a Mermaid flowchart: a box per fragment, an arrow per pair of fragments and operator."""
     lines = ["flowchart LR"]
     for program in plan.programs:
-        lines.append(f'{INDENT}{_box(program.fragment.name)}["{_caption(program, "<br/>", timings)}"]')
+        lines.append(f'{INDENT}{_box(program.fragment.name)}["{_caption(program, timings)}"]')
     for (producer, consumer, operator), crossing in _arrows(plan):
-        text = _arrow_text(operator, crossing, "<br/>", timings)
+        text = _arrow_text(operator, crossing, timings)
         lines.append(f'{INDENT}{_box(producer)} -- "{text}" --> {_box(consumer)}')
     if timings and (name := busiest(timings)):
         lines.append(f"{INDENT}%% {bottleneck(timings)}")
         lines.append(f"{INDENT}style {_box(name)} stroke:#c00,stroke-width:3px")
     return "\n".join(lines) + "\n"
-
-
-def to_dot(plan: Plan, timings: Timings | None = None) -> str:
-    """The plan as a Graphviz digraph."""
-    lines = ["digraph plan {", "  rankdir=LR; node [shape=box, style=rounded, fontname=Helvetica];"]
-    lines.append("  edge [fontname=Helvetica, fontsize=10];")
-    for program in plan.programs:
-        lines.append(f'  {_box(program.fragment.name)} [label="{_caption(program, chr(92) + "n", timings)}"];')
-    for (producer, consumer, operator), crossing in _arrows(plan):
-        text = _arrow_text(operator, crossing, "\\n", timings)
-        lines.append(f'  {_box(producer)} -> {_box(consumer)} [label="{text}"];')
-    if timings and (name := busiest(timings)):
-        lines.append(f'  {_box(name)} [color="#cc0000", penwidth=3];')
-        lines.append(f'  label="{bottleneck(timings)}"; fontname=Helvetica;')
-    return "\n".join([*lines, "}"]) + "\n"
 
 
 def _show_block(graph: Graph, block: Block, depth: int) -> list[str]:
@@ -203,7 +190,7 @@ def delivery_text(delivery: Delivery) -> str:
     return ", one behind" if delivery.lag else f", {delivery.kind}{bound}"
 
 
-def _caption(program: Program, newline: str, timings: Timings | None) -> str:
+def _caption(program: Program, timings: Timings | None) -> str:
     fragment = program.fragment
     devices = ", ".join(sorted(set(fragment.devices)))
     lines = [_title(program), ", ".join(fragment.stages), devices]
@@ -211,7 +198,7 @@ def _caption(program: Program, newline: str, timings: Timings | None) -> str:
         lines.append(f"{c.operator.value} among replicas: {byte_text(c.bytes_per_iteration)}")
     if timings:
         lines += [line.strip() for line in _measured(program, timings)]
-    return newline.join(lines)
+    return NEWLINE.join(lines)
 
 
 def _arrows(plan: Plan) -> list[tuple[tuple[str, str, Operator], list[Interface]]]:
@@ -221,16 +208,16 @@ def _arrows(plan: Plan) -> list[tuple[tuple[str, str, Operator], list[Interface]
     return list(groups.items())
 
 
-def _arrow_text(operator: Operator, interfaces: list[Interface], newline: str, timings: Timings | None) -> str:
+def _arrow_text(operator: Operator, interfaces: list[Interface], timings: Timings | None) -> str:
     names = list(dict.fromkeys(interface.name or str(interface.value) for interface in interfaces))
     names_text = ", ".join(names[:4]) + (f", +{len(names) - 4}" if len(names) > 4 else "")
     total = byte_text(sum(interface.bytes_per_iteration for interface in interfaces))
     count = max(interface.times for interface in interfaces)
     operator_text = operator.value + delivery_text(interfaces[0].delivery)
-    text = f"{operator_text}: {names_text}{newline}{total} per iteration" + (f", x{count}" if count > 1 else "")
+    text = f"{operator_text}: {names_text}{NEWLINE}{total} per iteration" + (f", x{count}" if count > 1 else "")
     if times := _times_of(interfaces, timings):
         size, wait = sum(i.bytes for i in times), max(i.median_wait_ms for i in times)
-        text += f"{newline}measured {byte_text(size)}, longest wait {ms_text(wait)}"
+        text += f"{NEWLINE}measured {byte_text(size)}, longest wait {ms_text(wait)}"
     return text
 
 

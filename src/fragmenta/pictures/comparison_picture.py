@@ -2,9 +2,10 @@
 
 from typing import TYPE_CHECKING
 
+from fragmenta.colours import COLOURS, INK, MUTED
 from fragmenta.pictures.comparison import Group
 from fragmenta.pictures.intervals import CONFIDENCE
-from fragmenta.pictures.style import COLOURS, INK, MUTED, dress, new_figure
+from fragmenta.pictures.style import dress, new_figure
 from fragmenta.runs.episode_statistics import WINDOW
 
 if TYPE_CHECKING:

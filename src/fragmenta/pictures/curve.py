@@ -4,8 +4,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fragmenta.colours import COLOURS, INK, MUTED
 from fragmenta.pictures.run_files import RunFiles, read_run_files, recent_returns, returns, speed
-from fragmenta.pictures.style import COLOURS, INK, MUTED, dress, new_figure, save
+from fragmenta.pictures.style import dress, new_figure, save
 from fragmenta.runs.episode_statistics import WINDOW
 from fragmenta.runs.history import resumes
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +126,18 @@ def speed(run: RunFiles) -> Series:
         steps = [0, *steps, run.records[-1]["steps"]]
         values = [values[0], *values, values[-1]]
     return Series(np.asarray(steps, float), np.asarray(values, float))
+
+
+def clock(run: RunFiles) -> Callable[[np.ndarray], np.ndarray]:
+    """From steps to seconds of training at which the run reached them; a resumed run continues the clock."""
+    points, before, last = [(0.0, 0.0)], 0.0, 0.0
+    for record in run.records:
+        now = record.get("seconds", last)
+        before += last if now < last else 0.0  # the clock of a resumed run starts again
+        last = now
+        points.append((record["steps"], before + now))
+    steps, seconds = np.asarray(points, float).T
+    return lambda at: np.interp(at, steps, seconds)
 
 
 def steps_per_second(run: RunFiles) -> float | None:

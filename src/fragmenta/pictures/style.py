@@ -4,12 +4,11 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fragmenta.colours import GRID, MUTED
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-COLOURS = ("#2a6fdb", "#e07a1f", "#2b9a66", "#b5459c", "#8a6d1d", "#d23f4b", "#2596a8", "#6b5bd0")
-INK, MUTED, GRID = "#1c2330", "#6a7383", "#e3e7ee"
 
 
 def new_figure(width: float, height: float) -> "Figure":

@@ -11,6 +11,7 @@ from rich.live import Live
 from rich.table import Table
 
 from fragmenta.algorithms import Algorithm
+from fragmenta.command import command
 from fragmenta.engines import Placed
 from fragmenta.graph import Plan, Program
 from fragmenta.graph.price import prices, whole_stages
@@ -64,7 +65,7 @@ def price_lines(plan: Plan) -> list[str]:
     ]
     lines += [f"cost of replicas: {price}" for price in significant[:PRICES]]
     more = len(significant) - PRICES
-    return lines + ([f"and {more} more: 'fragmenta graph' lists them"] if more > 0 else [])
+    return lines + ([f"and {more} more: '{command('graph')}' lists them"] if more > 0 else [])
 
 
 def _share(program: Program, algorithm: Algorithm, steps: int) -> str:
@@ -187,10 +188,10 @@ def summary_text(summary: dict[str, Any], run_dir: Path | None) -> str:
     run = shlex.quote(str(run_dir / f"seed-{seeds[0]['seed']}" if seeds else run_dir))
     lines += [f"run directory {run_dir}", *(f"picture {path}" for path in sorted(run_dir.glob("*.png")))]
     if seeds:
-        lines.append(f"  fragmenta compare {shlex.quote(str(run_dir))}/seed-*  # compare the seeds")
+        lines.append(f"  {command('compare', run_dir)}/seed-*  # compare the seeds")
     # Several seeds can only be resumed together.
-    commands = {command: purpose for command, purpose in NEXT.items() if command != "resume" or not seeds}
-    lines += [f"  fragmenta {command:<{7 if seeds else 6}} {run}  # {purpose}" for command, purpose in commands.items()]
+    commands = {name: purpose for name, purpose in NEXT.items() if name != "resume" or not seeds}
+    lines += [f"  {command()} {name:<{7 if seeds else 6}} {run}  # {purpose}" for name, purpose in commands.items()]
     return "\n".join(lines)
 
 

@@ -125,8 +125,8 @@ def check_sinks(names: Sequence[str]) -> None:
             raise unknown("sink", name, [*SINKS, "none"], ", or module:Class for your own")
         package = SINKS[name][0]
         if importlib.util.find_spec(package) is None:
-            extra = "" if name == "tensorboard" else f"[{name}]"
-            raise ConfigError(f"sink '{name}' needs the package {package}: install fragmenta{extra}")
+            wanted = "fragmenta" if name == "tensorboard" else f"fragmenta[{name}]"
+            raise ConfigError(f"sink '{name}' needs the package {package}: pip install '{wanted}'")
 
 
 def open_sink(name: str, directory: Path, config: dict[str, Any]) -> Sink:

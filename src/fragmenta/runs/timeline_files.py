@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from fragmenta.command import command
 from fragmenta.errors import ConfigError
 from fragmenta.profiling.measure import measure
 from fragmenta.profiling.perfetto import to_perfetto
@@ -28,6 +29,8 @@ def read_timings(run: Path) -> Timings:
     try:
         return Timings.from_json(json.loads((run / TIMINGS).read_text()))
     except FileNotFoundError:
-        raise ConfigError(f"'{run}' has no measured times: run 'fragmenta trace {run}' first") from None
+        raise ConfigError(f"'{run}' has no measured times: run '{command('trace', run)}' first") from None
     except (ValueError, KeyError, TypeError):
-        raise ConfigError(f"'{run / TIMINGS}' cannot be read: run 'fragmenta trace {run}' to write it again") from None
+        raise ConfigError(
+            f"'{run / TIMINGS}' cannot be read: run '{command('trace', run)}' to write it again"
+        ) from None

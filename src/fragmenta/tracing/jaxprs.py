@@ -1,6 +1,7 @@
 """Access to jaxprs, through functions that hide the differences between JAX versions.
 
-Only this module, `trace`, `flat`, `coordinator.partition` and `coordinator.fingerprint` look inside a jaxpr.
+Only this module, `trace`, `flat`, `coordinator.partition`, `coordinator.fingerprint` and `evaluation.onnx_model` look
+inside a jaxpr.
 """
 
 import os

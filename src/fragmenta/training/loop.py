@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from fragmenta.algorithms import Algorithm
+from fragmenta.command import command
 from fragmenta.engines import ENGINES, Engine, Setup
 from fragmenta.evaluation.periodic import PeriodicEvaluation
 from fragmenta.graph import Plan
@@ -270,7 +271,7 @@ def _result(job: Job, log: _Log, state: Any) -> Result:
         assert job.directory is not None
         name, path = signal.Signals(job.stop.signal).name, job.directory.path
         saved = f"saved after {log.steps:,} of {job.algorithm.total_steps:,} steps"
-        raise StoppedError(job.stop.signal, f"{name}: {saved}; continue with: fragmenta resume {path}")
+        raise StoppedError(job.stop.signal, f"{name}: {saved}; continue with: {command('resume', path)}")
     if isinstance(job.algorithm, Seeds) and isinstance(log.tally, SeedTally):
         summary["per_seed"] = seed_summaries(job.algorithm, params, log.tally)
     records = StoredRecords(job.directory.path / "metrics.jsonl", log.began) if job.directory else log.records
@@ -292,4 +293,4 @@ def _not_finite(job: Job, start: Start, log: _Log, last_good: Checkpoint) -> Not
     saved = f"the state after iteration {last_good.iteration} is saved"
     path = job.directory.path
     smaller = f"for a smaller learning rate, call fragmenta.resume('{path}', algorithm=...) in Python"
-    return NotFiniteError(f"{description}; {saved}: continue with fragmenta resume {path}; {smaller}")
+    return NotFiniteError(f"{description}; {saved}: continue with {command('resume', path)}; {smaller}")
