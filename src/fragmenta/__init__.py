@@ -23,6 +23,8 @@ from fragmenta.graph import Delivery, Fragment, Graph, Plan
 from fragmenta.policies import Cluster
 from fragmenta.runs.opening import Run, open_run
 from fragmenta.runs.saving import SaveOptions
+from fragmenta.search.sweep import Sweep, sweep
+from fragmenta.search.trials import Trial
 from fragmenta.stage import stage
 from fragmenta.tracing.trace import trace as _trace
 from fragmenta.training.loop import Result
@@ -66,8 +68,10 @@ __all__ = [
     "RunOptions",
     "SaveOptions",
     "Stack",
+    "Sweep",
     "TeamEnvironment",
     "Transition",
+    "Trial",
     "Verification",
     "World",
     "make",
@@ -75,6 +79,7 @@ __all__ = [
     "project",
     "resume",
     "stage",
+    "sweep",
     "trace",
     "train",
     "verify",

@@ -10,6 +10,7 @@ from fragmenta_core.faults import EnvironmentFaultError
 
 COMMANDS = {
     "train": "train an algorithm on an environment under a policy",
+    "sweep": "search for good hyper-parameters, many trials in one program",
     "resume": "continue a run from its latest checkpoint, under any policy",
     "eval": "evaluate the policy of a run",
     "play": "record a video of the policy of a run",
