@@ -77,13 +77,13 @@ def test_every_trial_equals_a_separate_run(algorithm: fragmenta.Algorithm, searc
 
 
 def test_numbers_that_decide_about_the_program_make_groups(tmp_path: Path) -> None:
-    search = {"bonus": (0.0, 0.5), "learning_rate": "log:1e-3:1e-1:3", "scale": (1.0, 2.0), "center": (True, False)}
+    search = {"bonus": (0.0, 0.5), "learning_rate": "log:1e-3:1e-1:3", "scale": (1.0, 2.0)}
     watching = Watching()
     result = fragmenta.sweep(
         Bonus(total_steps=400), "CartPole-v1", search, tmp_path / "s", method="grid", watcher=watching
     )
-    assert watching.groups == [(4, 24, False)], "a group per bonus and center; rates and scales share a program"
-    for trial in result.trials[::5]:
+    assert watching.groups == [(2, 12, False)], "a group per bonus; rates and scales share a program"
+    for trial in (result.trials[0], result.trials[-1]):
         alone = fragmenta.train(Bonus(total_steps=400, **trial.values), "CartPole-v1")
         assert trial.return_mean == pytest.approx(alone.summary["return_mean"], rel=1e-5)
 
@@ -126,10 +126,10 @@ def test_finished_groups_are_not_trained_again(tmp_path: Path, monkeypatch: pyte
 
 def test_a_trial_that_diverges_is_last_and_harms_no_other(tmp_path: Path) -> None:
     search = {"learning_rate": (1e-2, 1e30)}
-    result = fragmenta.sweep(Bonus(total_steps=400), "CartPole-v1", search, tmp_path / "s", method="grid")
+    result = fragmenta.sweep(TINY, "CartPole-v1", search, tmp_path / "s", method="grid")
     assert [trial.diverged for trial in result.trials] == [False, True]
     assert result.trials[1].return_mean is None
-    alone = fragmenta.train(Bonus(total_steps=400, learning_rate=1e-2), "CartPole-v1")
+    alone = fragmenta.train(dataclasses.replace(TINY, learning_rate=1e-2), "CartPole-v1")
     assert result.best.return_mean == pytest.approx(alone.summary["return_mean"], rel=1e-5)
 
 
@@ -159,7 +159,7 @@ def test_tpe_draws_towards_good_values(tmp_path: Path) -> None:
     assert [trials for _, trials, _ in watching.groups] == [2] * 8, "in batches, each after the results of the others"
     assert sorted(trial.number for trial in result.trials) == list(range(16))
     rates = {trial.number: trial.values["learning_rate"] for trial in result.trials}
-    assert np.median([rates[n] for n in range(8, 16)]) > np.median([1e-6, 1e-1]) * 1e-3
+    assert np.median([rates[n] for n in range(8, 16)]) > 3e-4, "the middle of the range"
 
 
 @pytest.mark.full
@@ -176,13 +176,13 @@ def test_trials_on_the_host_are_trained_one_after_the_other(tmp_path: Path) -> N
 
 def test_the_command_writes_tables_a_picture_and_a_run(tmp_path: Path, capsys: Any) -> None:
     run = tmp_path / "s"
-    command = ["sweep", "a2c", "CartPole-v1", "--search", "learning_rate=log:1e-3:1e-1", "hidden=8,4x4", "--trials", "4"]
-    command += ["--num-envs", "4", "--total-steps", "640", "--run-dir", str(run)]
+    command = ["sweep", "a2c", "CartPole-v1", "--search", "learning_rate=log:1e-3:1e-1", "hidden=8,4x4"]
+    command += ["--trials", "4", "--num-envs", "4", "--total-steps", "640", "--run-dir", str(run)]
     assert main(command) == 0
     shown = capsys.readouterr().out
     assert "training 4 trials as 2 programs" in shown
     assert f"fragmenta eval {run / 'best'}" in shown
-    rows = list(csv.DictReader((run / "trials.csv").open()))
+    rows = list(csv.DictReader((run / "trials.csv").read_text().splitlines()))
     returns = [float(row["return_mean"]) for row in rows]
     assert returns == sorted(returns, reverse=True)
     assert {row["hidden"] for row in rows} == {"(8,)", "(4, 4)"}

@@ -57,7 +57,7 @@ def _tpe(ranges: dict[str, Range], trials: int | None, seed: int) -> Propose:
         import optuna
     except ImportError:
         raise ConfigError("method 'tpe' needs Optuna: pip install 'fragmenta[sweep]', or use random") from None
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
     count = trials or DEFAULT_TRIALS
     # Choices go by their place in the list: Optuna stores only simple values.
     space: dict[str, Any] = {
@@ -71,7 +71,6 @@ def _tpe(ranges: dict[str, Range], trials: int | None, seed: int) -> Propose:
         # A new study every time, so that a sweep that was killed goes on like one that was not.
         sampler = optuna.samplers.TPESampler(
             seed=seed + len(finished), n_startup_trials=-(-count // TPE_BATCHES), multivariate=True, constant_liar=True,
-            warn_independent_sampling=False,
         )  # fmt: skip
         study = optuna.create_study(direction="maximize", sampler=sampler)
         worst = min((trial.score for trial in finished if math.isfinite(trial.score)), default=0.0)
