@@ -10,9 +10,9 @@ def test_exported_names() -> None:
         "A2C", "ActorCritic", "Algorithm", "Axis", "Box", "Cluster", "ConfigError", "Delivery", "Dict", "Discrete",
         "EngineOptions", "EnvOptions", "Environment", "EvaluationOptions", "Fragment", "Graph", "IMPALA", "MAPPO",
         "Moment", "MultiDiscrete", "PPO", "Plan", "RecurrentPPO", "Result", "Run", "RunOptions", "SaveOptions", "Stack",
-        "TeamEnvironment", "Transition", "Verification", "World",
+        "Sweep", "TeamEnvironment", "Transition", "Trial", "Verification", "World",
         "load", "make", "project",
-        "resume", "stage", "trace", "train", "verify",
+        "resume", "stage", "sweep", "trace", "train", "verify",
     ]  # fmt: skip
     for name in fragmenta.__all__:
         assert inspect.getdoc(getattr(fragmenta, name)), f"{name} has no docstring"

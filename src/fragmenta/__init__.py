@@ -26,6 +26,8 @@ from fragmenta.graph import Delivery, Fragment, Graph, Plan
 from fragmenta.policies import Cluster
 from fragmenta.runs.opening import Run, load
 from fragmenta.runs.saving import SaveOptions
+from fragmenta.search.sweep import Sweep, sweep
+from fragmenta.search.trials import Trial
 from fragmenta.stage import stage
 from fragmenta.tracing.trace import trace as _trace
 from fragmenta.training.callbacks import Moment
@@ -71,8 +73,10 @@ __all__ = [
     "RunOptions",
     "SaveOptions",
     "Stack",
+    "Sweep",
     "TeamEnvironment",
     "Transition",
+    "Trial",
     "Verification",
     "World",
     "load",
@@ -80,6 +84,7 @@ __all__ = [
     "project",
     "resume",
     "stage",
+    "sweep",
     "trace",
     "train",
     "verify",

@@ -30,10 +30,15 @@ class Algorithm:
     total_steps: int = 500_000
     """Environment steps in total."""
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Let instances pass through JAX functions as constants, stages included."""
+    def __init_subclass__(cls, traced: tuple[str, ...] = (), **kwargs: Any) -> None:
+        """Let instances pass through JAX functions, stages included, as constants; only fields in `traced` are data and
+        may differ between the rows of a `vmap`."""
         super().__init_subclass__(**kwargs)
-        jax.tree_util.register_static(cls)
+        if not traced:
+            jax.tree_util.register_static(cls)
+            return
+        constant = [field.name for field in dataclasses.fields(cls) if field.init and field.name not in traced]
+        jax.tree_util.register_dataclass(cls, data_fields=traced, meta_fields=constant)
 
     @property
     def steps_per_iteration(self) -> int | None:

@@ -15,6 +15,7 @@ from fragmenta_core.faults import EnvironmentFaultError
 
 COMMANDS = {
     "train": "train an algorithm on an environment under a policy",
+    "sweep": "search for good hyper-parameters, many trials in one program",
     "resume": "continue a run from its latest checkpoint, under any policy",
     "runs": "list the runs in a folder, and which are running",
     "eval": "evaluate the policy of a run",

@@ -14,6 +14,7 @@ from fragmenta.errors import ConfigError
 from fragmenta.graph import Plan
 from fragmenta.policies import Cluster, Policy
 from fragmenta.runs.opening import SCHEMA, describe_algorithm
+from fragmenta.tracing.iteration import count_steps, steps_per_iteration
 from fragmenta.tracing.trace import trace
 from fragmenta.training.defaults import default_policy, default_replicas
 from fragmenta.training.options import RunOptions
@@ -115,18 +116,11 @@ def plan_run(request: Request) -> PlannedRun:
 
 
 def _steps_per_iteration(request: Request, plan: Plan) -> int:
-    """As counted in the traced program of one seed, or as declared where only a run can tell."""
-    algorithm = request.algorithm
-    steps = plan.graph.steps if request.seeds == 1 else trace(algorithm, request.env).steps
-    if steps is not None:
-        return steps or algorithm.num_envs
-    if algorithm.steps_per_iteration is None:
-        name = type(algorithm).__name__
-        raise ConfigError(
-            f"{name}.iterate steps its environments in a while loop, so that their steps cannot be counted in advance: "
-            f"define the property steps_per_iteration of {name} with the number that is meant"
-        )
-    return algorithm.steps_per_iteration // plan.arrivals
+    """Those of one seed, of one part where the learner takes the parts of replicas one at a time."""
+    if request.seeds != 1:
+        return count_steps(request.algorithm, request.env)
+    declared = plan.graph.steps is None
+    return steps_per_iteration(request.algorithm, plan.graph.steps) // (plan.arrivals if declared else 1)
 
 
 def _check_bound_here(request: Request, apart: bool) -> None:
