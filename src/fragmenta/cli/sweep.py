@@ -12,12 +12,10 @@ from rich.console import Console
 from rich.table import Table
 
 from fragmenta.cli.arguments import read
-from fragmenta.engines.hardware import ensure_cpu_devices
 from fragmenta.envs import EnvOptions
 from fragmenta.search.ranges import parse_search
 from fragmenta.search.sweep import Sweep, sweep
 from fragmenta.search.trials import Trial
-from fragmenta_host.pool import cores
 
 EVERY = 2.0
 """Seconds between two lines of progress."""
@@ -72,7 +70,6 @@ class _Lines:
 
 def run(arguments: list[str]) -> int:
     """Parse the flags, search, print the best trials."""
-    ensure_cpu_devices(cores())  # rows are divided among devices, so that every core has one
     algorithm, env, options = read("sweep", SweepOptions, arguments)
     stamp = time.strftime("%Y%m%d-%H%M%S")
     named = re.sub(r"[:/]", ".", f"sweep-{type(algorithm).__name__.lower()}-{env}-{options.method}-{stamp}")
