@@ -13,11 +13,9 @@ from rich.table import Table
 
 from fragmenta.cli.arguments import EnvFlags, read
 from fragmenta.command import command
-from fragmenta.engines.hardware import ensure_cpu_devices
 from fragmenta.search.ranges import parse_search
 from fragmenta.search.sweep import Sweep, sweep
 from fragmenta.search.trials import Trial
-from fragmenta_host.pool import cores
 
 EVERY = 2.0
 """Seconds between two lines of progress."""
@@ -81,7 +79,6 @@ class _Lines:
 
 def run(arguments: list[str]) -> int:
     """Parse the flags, search, print the best trials."""
-    ensure_cpu_devices(cores())  # rows are divided among devices, so that every core has one
     algorithm, env, flags = read("sweep", SweepOptions, arguments)
     options = flags.searching
     stamp = time.strftime("%Y%m%d-%H%M%S")

@@ -130,24 +130,24 @@ def train_group(programs: Programs, group: Group, run: GroupRun) -> GroupResult 
         for member in members
         for seed in run.seeds
     ]
-    with Training(program, rows, saved) as training:
-        last_saved = time.monotonic()
-        while not training.finished:
-            until = next_exchange(training.iteration, program.iterations) if apart else None
-            training.advance(until)
-            if run.population is not None and training.iteration == until and not training.finished:
-                before = members
-                members = exchange(training, members, run.population, run.seeds[0])
-                for i, (old, new) in enumerate(zip(before, members, strict=True)):
-                    if old is not new:
-                        changes[i].append([training.steps, new.values])
-            if not training.finished and (run.stop or time.monotonic() - last_saved > SAVE_SECONDS):
-                folder.save(_checkpoint(training, members, changes))
-                last_saved = time.monotonic()
-                if run.stop:
-                    return None
-            run.report(training.steps, program.template.total_steps, _best(training))
-        return _result(training, members, changes, len(run.seeds))
+    training = Training(program, rows, saved)
+    last_saved = time.monotonic()
+    while not training.finished:
+        until = next_exchange(training.iteration, program.iterations) if apart else None
+        training.advance(until)
+        if run.population is not None and training.iteration == until and not training.finished:
+            before = members
+            members = exchange(training, members, run.population, run.seeds[0])
+            for i, (old, new) in enumerate(zip(before, members, strict=True)):
+                if old is not new:
+                    changes[i].append([training.steps, new.values])
+        if not training.finished and (run.stop or time.monotonic() - last_saved > SAVE_SECONDS):
+            folder.save(_checkpoint(training, members, changes))
+            last_saved = time.monotonic()
+            if run.stop:
+                return None
+        run.report(training.steps, program.template.total_steps, _best(training))
+    return _result(training, members, changes, len(run.seeds))
 
 
 def _checkpoint(training: Training, members: list[Proposal], changes: list[list[Any]]) -> Checkpoint:
@@ -165,7 +165,7 @@ def _best(training: Training) -> float | None:
 
 
 def _result(training: Training, members: list[Proposal], changes: list[list[Any]], seeds: int) -> GroupResult:
-    state, per_iteration = training.state(), training.program.steps_per_iteration
+    state, per_iteration = training.state, training.program.steps_per_iteration
     episodes, returns, _ = TOTALS
     trials = []
     for i, member in enumerate(members):

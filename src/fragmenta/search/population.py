@@ -52,8 +52,8 @@ def exchange(training: Training, members: list[Proposal], ranges: dict[str, Rang
             for name, values in ranges.items()
         }
         members[loser] = Proposal(members[loser].number, values)
-    state, places = training.state(), np.asarray(source)
-    training.place(jax.tree.map(lambda leaf: leaf if _is_key(leaf) else leaf[places], state))
+    places = np.asarray(source)
+    training.state = jax.tree.map(lambda leaf: leaf if _is_key(leaf) else leaf[places], training.state)
     training.metrics = {name: values[:, places] for name, values in training.metrics.items()}
     template = training.program.template
     training.rows = [
