@@ -33,7 +33,7 @@ def to_svg(drawing: Drawing) -> str:
 
 def diagram(text: str) -> str:
     """A flowchart as `to_mermaid` writes it, as an SVG drawing with colours of its own."""
-    return svg_file(lay_out(*read_flowchart(text)))
+    return _svg(lay_out(*read_flowchart(text)), f"<style>{STYLE}</style>", PADDING)
 
 
 def svg_file(drawing: Drawing) -> str:

@@ -9,6 +9,7 @@ import select
 import subprocess
 import sys
 import time
+import weakref
 
 import numpy as np
 
@@ -23,8 +24,8 @@ class Guard:
 
     def __init__(self, name: str, first: int, timeout: float) -> None:
         memory = nameless_file(8 * (1 + MOST_PROCESSES))
-        seen, self._line = os.pipe()
-        self._process = subprocess.Popen(
+        seen, line = os.pipe()
+        process = subprocess.Popen(
             [
                 sys.executable,
                 "-m",
@@ -40,13 +41,17 @@ class Guard:
         os.close(seen)
         self.steps, self.busy = _views(memory)
         os.close(memory)
+        self._finalizer = weakref.finalize(self, _end, process, line)
 
     def close(self) -> None:
         """End it without a word: all is well."""
-        os.write(self._line, OVER)
-        os.close(self._line)
-        self._process.wait()
-        del self.steps, self.busy
+        self._finalizer()
+
+
+def _end(process: subprocess.Popen, line: int) -> None:
+    os.write(line, OVER)
+    os.close(line)
+    process.wait()
 
 
 def _views(memory: int) -> tuple[np.ndarray, np.ndarray]:

@@ -28,7 +28,15 @@ WRONG = {
     "clip_rho": [0.0],
     "clip_c": [-1.0],
 }
-UNLIMITED = {"compute", "normalize_observations", "normalize_rewards", "anneal", "clip_value", "shared"}
+UNLIMITED = {
+    "compute",
+    "normalize_observations",
+    "normalize_rewards",
+    "anneal",
+    "clip_value",
+    "shared",
+    "normalize_advantages",
+}
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

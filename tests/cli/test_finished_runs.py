@@ -48,7 +48,7 @@ def output_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (["eval", "nowhere"], "there is no run directory 'nowhere'"),
         (["eval", "folder"], "'folder' has no config.json: it is not a run directory"),
         (["eval", "run", "--episodes", "0"], "episodes is 0: it must be at least 1"),
-        (["eval", "run", "--episodes", "many"], "invalid literal for int() with base 10: 'many'"),
+        (["eval", "run", "--episodes", "many"], "'many' is not a whole number"),
         (["eval", "run", "--seed", "-3"], "seed is -3"),
         (["eval", "run", "--episode", "3"], "unknown flag '--episode': did you mean --episodes?"),
         (["eval", "run", "--checkpoint", "7"], "no checkpoint '7' (there are: 2): choose best, last or an iteration"),

@@ -172,7 +172,9 @@ class Loners(Algorithm):
     def iterate(self, env: Environment, state: dict[str, Any]) -> tuple[dict[str, Any], dict[str, jax.Array]]:
         action = self.act(state["weights"], state["world"].observation)
         world, transition = env.step(state["world"], action)
-        return {"world": world, "weights": self.learn(state["weights"], transition.reward)}, {}
+        return {"world": world, "weights": self.learn(state["weights"], transition.reward)}, {
+            "finished_episodes": jnp.zeros(())  # its own, so that replicas of environments need not meet for a sum
+        }
 
 
 @pytest.mark.parametrize("replicas", [1, 2])

@@ -108,7 +108,7 @@ def test_lag_one_is_reproducible_and_exact() -> None:
     @jax.jit
     def iterate(state: State, acting: Any) -> tuple[State, Any]:
         keys, act_keys, learn_keys = split_each(state.keys, 3)
-        world, trajectory, log_prob = algorithm.collect(env, acting, state.world, act_keys)
+        world, trajectory, log_prob = algorithm.collect(env, acting, state.world.clear_finished(), act_keys)
         learner, _ = algorithm.learn(env, state.learner, trajectory, log_prob, learn_keys)
         return State(world, learner, keys), state.learner.params
 

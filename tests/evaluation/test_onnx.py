@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fragmenta import A2C, MAPPO, PPO, Algorithm, EnvOptions, RecurrentPPO, Stack, make, open_run, train
+from fragmenta import A2C, MAPPO, PPO, Algorithm, EnvOptions, RecurrentPPO, Stack, load, make, train
 from fragmenta.cli.main import main
 from fragmenta.envs import Environment
 from fragmenta.errors import ConfigError
@@ -112,7 +112,7 @@ def test_bfloat16_becomes_float32() -> None:
 
 def test_the_description_names_what_the_file_takes_and_returns(tmp_path: Path) -> None:
     train(RecurrentPPO(**SMALL, memory=4), "CartPole-v1", run_dir=tmp_path / "run")
-    run = open_run(tmp_path / "run")
+    run = load(tmp_path / "run")
     export(run, tmp_path / "out", onnx=True)
     described = json.loads((tmp_path / "out" / "policy.json").read_text())
     inputs, outputs = described["onnx"]["inputs"], described["onnx"]["outputs"]

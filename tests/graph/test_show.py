@@ -91,7 +91,7 @@ TEAM = MAPPO(num_envs=6, horizon=4, minibatches=2, epochs=1, hidden=(8,))
         (PPO(num_envs=8), "CartPole-v1", "single_learner_coarse", Cluster(("cpu:0", "cpu:1")), ["Send/Recv"]),
         (PPO(num_envs=8), "CartPole-v1", "single_learner_coarse", SIX, ["Broadcast", "Gather", "Reduce"]),
         (PPO(num_envs=8), "CartPole-v1", "single_learner_fine", SIX, ["Scatter", "Gather"]),
-        (A2C(num_envs=8), "CartPole-v1", "central", SIX, ["Broadcast", "Reduce"]),
+        (A2C(num_envs=8, normalize_advantages=False), "CartPole-v1", "central", SIX, ["Broadcast", "Reduce"]),
         (PPO(num_envs=8), "CartPole-v1", "multi_learner", SIX, ["AllReduce"]),
         (TEAM, "ProbeTeam", "environments", SIX, ["AllGather", "AllReduce", "Gather"]),
         (IMPALA(num_envs=8), "CartPole-v1", "single_learner_async", SIX, ["Broadcast, latest", "Gather, any"]),

@@ -33,6 +33,8 @@ class A2C(ActorCritic):
     horizon: int = 8
     gae_lambda: float = 0.95
     """How far advantages look ahead: 0 is one step, 1 the whole episode."""
+    normalize_advantages: bool = True
+    """Scale advantages to mean 0 and standard deviation 1, for which the workers of `central` must meet."""
 
     def iterate(self, env: Environment, state: State) -> tuple[State, dict[str, jax.Array]]:
         keys, act_keys = split_each(state.keys)
@@ -60,10 +62,12 @@ class A2C(ActorCritic):
         advantage = generalized_advantage(trajectory, value, next_value, self.gamma, self.gae_lambda)
         target = advantage + value
 
+        weight = normalize_advantage(advantage) if self.normalize_advantages else advantage
+
         def loss(params: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
             features = self.encode(env, params, trajectory.observation)
             policy = self.policy(env, params, features)
-            policy_loss = -jnp.mean(policy.log_prob(trajectory.action) * normalize_advantage(advantage))
+            policy_loss = -jnp.mean(policy.log_prob(trajectory.action) * weight)
             value_loss = 0.5 * jnp.mean((self.value(params, features) - target) ** 2)
             entropy = jnp.mean(policy.entropy())
             losses = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}

@@ -23,6 +23,8 @@ class IMPALA(ActorCritic):
 
     num_envs: int = 8
     horizon: int = 8
+    normalize_advantages: bool = True
+    """Scale advantages to mean 0 and standard deviation 1, for which the workers of `central` must meet."""
     trace_decay: float = 0.95
     """Lambda of V-trace: how far corrections propagate back in time."""
     clip_rho: float = 1.0
@@ -62,10 +64,12 @@ class IMPALA(ActorCritic):
         limits = self.clip_rho, self.clip_c
         target, advantage = v_trace(trajectory, value, next_value, log_ratio, self.gamma, self.trace_decay, *limits)
 
+        weight = normalize_advantage(advantage) if self.normalize_advantages else advantage
+
         def loss(params: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
             features = self.encode(env, params, trajectory.observation)
             policy = self.policy(env, params, features)
-            policy_loss = -jnp.mean(policy.log_prob(trajectory.action) * normalize_advantage(advantage))
+            policy_loss = -jnp.mean(policy.log_prob(trajectory.action) * weight)
             value_loss = 0.5 * jnp.mean((self.value(params, features) - target) ** 2)
             entropy = jnp.mean(policy.entropy())
             losses = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}

@@ -12,6 +12,7 @@ from fragmenta.algorithms import ALGORITHMS
 from fragmenta.cli.arguments import read_flags
 
 WITH_ALGORITHM = {
+    "sweep": "SweepOptions",
     "train": "TrainOptions",
     "graph": "GraphOptions",
     "verify": "VerifyOptions",
@@ -20,6 +21,7 @@ WITH_ALGORITHM = {
 """Commands that take an algorithm and an environment, and the class of their flags."""
 WITH_FLAGS = {
     "resume": "ResumeOptions",
+    "runs": "RunsOptions",
     "eval": "EvalOptions",
     "play": "PlayOptions",
     "compare": "CompareOptions",

@@ -10,6 +10,7 @@ from fragmenta.errors import ConfigError
 from fragmenta.search.program import Row, Training
 from fragmenta.search.ranges import Range
 from fragmenta.search.trials import Proposal, curve_of
+from fragmenta.tracing.iteration import TOTALS
 
 EXCHANGES = 20
 """How often members are exchanged in a training, at equal distances."""
@@ -67,7 +68,7 @@ def exchange(training: Training, members: list[Proposal], ranges: dict[str, Rang
 def _score(training: Training, row: int) -> float:
     if not all(np.isfinite(values[-1, row]).all() for values in training.metrics.values()):
         return -np.inf
-    curve = curve_of(training.metrics["episodes"][:, row], training.metrics["returns"][:, row], 1)
+    curve = curve_of(*(training.metrics[name][:, row] for name in TOTALS[:2]), steps_per_iteration=1)
     return curve[-1][1] if curve else -np.inf
 
 
