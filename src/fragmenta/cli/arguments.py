@@ -50,7 +50,7 @@ class ClusterOptions:
 
 @dataclasses.dataclass(frozen=True)
 class EnvFlags(EnvOptions):
-    """The options of an environment, as text."""
+    """How an environment is made and, for host environments, how it is stepped."""
 
     env_args: str = "{}"
     """Constructor arguments of the environment, as JSON: '{"forward_reward_weight": 2.0}'."""
