@@ -68,9 +68,8 @@ def read(command: str, options: type[Options], arguments: list[str]) -> tuple[Al
     if not names and asks_for_help:
         parse(options, ["--help"], f"{command_line(command)} ALGORITHM ENVIRONMENT", _overview(command))
     if not names or (len(names) < 2 and not asks_for_help):
-        raise ConfigError(
-            f"usage: {command_line(command)} ALGORITHM ENVIRONMENT [flags], as in: fragmenta {command} ppo CartPole-v1"
-        )
+        called = command_line(command)
+        raise ConfigError(f"usage: {called} ALGORITHM ENVIRONMENT [flags], as in: {called} ppo CartPole-v1")
     name = names[0]
     if ":" in name and (devices := numbers_of("--cpu-devices", given) or [values.get("cpu_devices")])[0]:
         use_cpu_devices(devices[0])  # before importing the user's module: it may create arrays, which fixes the number

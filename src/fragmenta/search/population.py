@@ -11,6 +11,7 @@ from fragmenta.search.program import Row, Training
 from fragmenta.search.ranges import Range
 from fragmenta.search.trials import Proposal, curve_of
 from fragmenta.tracing.iteration import TOTALS
+from fragmenta.tracing.jaxprs import key_dtype
 
 EXCHANGES = 20
 """How often members are exchanged in a training, at equal distances."""
@@ -54,7 +55,7 @@ def exchange(training: Training, members: list[Proposal], ranges: dict[str, Rang
         }
         members[loser] = Proposal(members[loser].number, values)
     places = np.asarray(source)
-    training.state = jax.tree.map(lambda leaf: leaf if _is_key(leaf) else leaf[places], training.state)
+    training.state = jax.tree.map(lambda leaf: leaf if key_dtype(leaf.dtype) else leaf[places], training.state)
     training.metrics = {name: values[:, places] for name, values in training.metrics.items()}
     template = training.program.template
     training.rows = [
@@ -70,7 +71,3 @@ def _score(training: Training, row: int) -> float:
         return -np.inf
     curve = curve_of(*(training.metrics[name][:, row] for name in TOTALS[:2]), steps_per_iteration=1)
     return curve[-1][1] if curve else -np.inf
-
-
-def _is_key(leaf: jax.Array) -> bool:
-    return jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key)

@@ -14,7 +14,8 @@ from fragmenta.envs import Environment
 from fragmenta.runs.checkpoints import Checkpoint
 from fragmenta.runs.state import from_arrays, to_arrays
 from fragmenta.search.variants import stacked, variant
-from fragmenta.tracing.iteration import count_steps, iteration
+from fragmenta.tracing.iteration import iteration, steps_per_iteration
+from fragmenta.tracing.trace import trace
 
 MOST = 64
 """Iterations that one call may run: their metrics are buffered on the device."""
@@ -36,7 +37,7 @@ class Program:
 
     def __init__(self, template: Algorithm, fields: tuple[str, ...], env: Environment) -> None:
         self.template, self.fields, self.env = template, fields, env
-        self.steps_per_iteration = count_steps(template, env)
+        self.steps_per_iteration = steps_per_iteration(template, trace(template, env).steps)
 
         def init(numbers: dict[str, jax.Array], key: jax.Array) -> Any:
             return variant(template, numbers).init(env, key)

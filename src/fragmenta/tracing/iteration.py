@@ -47,12 +47,6 @@ def steps_per_iteration(algorithm: Algorithm, counted: int | None) -> int:
     return algorithm.steps_per_iteration
 
 
-def count_steps(algorithm: Algorithm, env: Environment) -> int:
-    """Steps of environments in one iteration, over all of them."""
-    state = jax.eval_shape(lambda: algorithm.init(env, jax.random.key(0)))
-    return steps_per_iteration(algorithm, environment_steps(jax.make_jaxpr(iteration(algorithm, env))(state)))
-
-
 def _with_episodes(state: Any, metrics: dict[str, jax.Array]) -> dict[str, jax.Array]:
     worlds = [node for node in jax.tree.leaves(state, is_leaf=_is_world) if _is_world(node)]
     if not worlds or TOTALS[0] in metrics:  # an algorithm that wraps another has them already

@@ -14,7 +14,7 @@ from fragmenta.errors import ConfigError
 from fragmenta.graph import Plan
 from fragmenta.policies import Cluster, Policy
 from fragmenta.runs.opening import SCHEMA, describe_algorithm
-from fragmenta.tracing.iteration import count_steps, steps_per_iteration
+from fragmenta.tracing.iteration import steps_per_iteration
 from fragmenta.tracing.trace import trace
 from fragmenta.training.defaults import default_policy, default_replicas
 from fragmenta.training.options import RunOptions
@@ -118,7 +118,7 @@ def plan_run(request: Request) -> PlannedRun:
 def _steps_per_iteration(request: Request, plan: Plan) -> int:
     """Those of one seed, of one part where the learner takes the parts of replicas one at a time."""
     if request.seeds != 1:
-        return count_steps(request.algorithm, request.env)
+        return steps_per_iteration(request.algorithm, trace(request.algorithm, request.env).steps)
     declared = plan.graph.steps is None
     return steps_per_iteration(request.algorithm, plan.graph.steps) // (plan.arrivals if declared else 1)
 
