@@ -26,7 +26,7 @@ from fragmenta.graph import Delivery, Fragment, Graph, Plan
 from fragmenta.policies import Cluster
 from fragmenta.runs.opening import Run, load
 from fragmenta.runs.saving import SaveOptions
-from fragmenta.search.sweep import Sweep, sweep
+from fragmenta.search.sweep import JobOptions, Sweep, sweep
 from fragmenta.search.trials import Trial
 from fragmenta.stage import stage
 from fragmenta.tracing.trace import trace as _trace
@@ -64,6 +64,7 @@ __all__ = [
     "EvaluationOptions",
     "Fragment",
     "Graph",
+    "JobOptions",
     "Moment",
     "MultiDiscrete",
     "Plan",

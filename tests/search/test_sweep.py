@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 import fragmenta
-from fragmenta import A2C, PPO, Trial
+from fragmenta import A2C, PPO, JobOptions, Trial
 from fragmenta.cli.main import main
 from fragmenta.runs.opening import load
-from fragmenta.search import sweep as sweep_module
+from fragmenta.search import here
 from fragmenta.training.stopping import StoppedError
 from helpers import assert_same
 from odd_numbers import Bonus
@@ -29,12 +29,12 @@ class Watching:
     """Notes the groups, and may stop the sweep after some progress."""
 
     def __init__(self, stop_after: int | None = None) -> None:
-        self.groups: list[tuple[int, int, bool]] = []
+        self.groups: list[tuple[int, int, int]] = []
         self.done: list[int] = []
         self._stop_after = stop_after
 
-    def grouped(self, programs: int, trials: int, alone: bool) -> None:
-        self.groups.append((programs, trials, alone))
+    def grouped(self, programs: int, trials: int, processes: int) -> None:
+        self.groups.append((programs, trials, processes))
 
     def progressed(self, steps: int, total: int, best: float | None) -> None:
         if self._stop_after is not None and steps >= self._stop_after:
@@ -42,6 +42,11 @@ class Watching:
 
     def finished(self, trials: Sequence[Trial]) -> None:
         self.done += [trial.number for trial in trials]
+
+
+def sweep(*arguments: Any, **settings: Any) -> fragmenta.Sweep:
+    """A sweep in this process: starting others takes seconds."""
+    return fragmenta.sweep(*arguments, **{"options": JobOptions(jobs=1)} | settings)
 
 
 def outcome(result: fragmenta.Sweep) -> list[tuple[Any, ...]]:
@@ -62,10 +67,8 @@ def outcome(result: fragmenta.Sweep) -> list[tuple[Any, ...]]:
 )
 def test_every_trial_equals_a_separate_run(algorithm: fragmenta.Algorithm, search: Any, tmp_path: Path) -> None:
     watching = Watching()
-    result = fragmenta.sweep(
-        algorithm, "CartPole-v1", search, tmp_path / "s", method="grid", seeds=2, seed=3, watcher=watching
-    )
-    assert watching.groups == [(1, len(result.trials), False)], "one program trains all trials"
+    result = sweep(algorithm, "CartPole-v1", search, tmp_path / "s", method="grid", seeds=2, seed=3, watcher=watching)
+    assert watching.groups == [(1, len(result.trials), 1)], "one program trains all trials"
     for trial in result.trials:
         for i, return_mean in enumerate(trial.per_seed):
             alone = fragmenta.train(dataclasses.replace(algorithm, **trial.values), "CartPole-v1", seed=3 + i)
@@ -79,10 +82,8 @@ def test_every_trial_equals_a_separate_run(algorithm: fragmenta.Algorithm, searc
 def test_numbers_that_decide_about_the_program_make_groups(tmp_path: Path) -> None:
     search = {"bonus": (0.0, 0.5), "learning_rate": "log:1e-3:1e-1:3", "scale": (1.0, 2.0)}
     watching = Watching()
-    result = fragmenta.sweep(
-        Bonus(total_steps=400), "CartPole-v1", search, tmp_path / "s", method="grid", watcher=watching
-    )
-    assert watching.groups == [(2, 12, False)], "a group per bonus; rates and scales share a program"
+    result = sweep(Bonus(total_steps=400), "CartPole-v1", search, tmp_path / "s", method="grid", watcher=watching)
+    assert watching.groups == [(2, 12, 1)], "a group per bonus; rates and scales share a program"
     for trial in (result.trials[0], result.trials[-1]):
         alone = fragmenta.train(Bonus(total_steps=400, **trial.values), "CartPole-v1")
         assert trial.return_mean == pytest.approx(alone.summary["return_mean"], rel=1e-5)
@@ -91,24 +92,24 @@ def test_numbers_that_decide_about_the_program_make_groups(tmp_path: Path) -> No
 def test_a_stopped_sweep_continues_to_the_same_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fragmenta.search.program.MOST", 2)
     search = {"learning_rate": "log:1e-3:1e-1", "horizon": (8, 16)}
-    whole = fragmenta.sweep(TINY, "CartPole-v1", search, tmp_path / "whole", trials=6)
+    whole = sweep(TINY, "CartPole-v1", search, tmp_path / "whole", trials=6)
     stopped = tmp_path / "stopped"
     with pytest.raises(StoppedError, match="continue with the same command and --run-dir"):
-        fragmenta.sweep(TINY, "CartPole-v1", search, stopped, trials=6, watcher=Watching(stop_after=200))
+        sweep(TINY, "CartPole-v1", search, stopped, trials=6, watcher=Watching(stop_after=200))
     assert list((stopped / "pending").iterdir()), "the group in training is saved"
     watching = Watching()
-    continued = fragmenta.sweep(TINY, "CartPole-v1", search, stopped, trials=6, watcher=watching)
+    continued = sweep(TINY, "CartPole-v1", search, stopped, trials=6, watcher=watching)
     assert outcome(continued) == outcome(whole)
     assert not list((stopped / "pending").iterdir())
     assert json.loads((stopped / "trials.json").read_text()) == json.loads((tmp_path / "whole/trials.json").read_text())
     again = Watching()
-    assert outcome(fragmenta.sweep(TINY, "CartPole-v1", search, stopped, trials=6, watcher=again)) == outcome(whole)
+    assert outcome(sweep(TINY, "CartPole-v1", search, stopped, trials=6, watcher=again)) == outcome(whole)
     assert again.groups == [], "a finished sweep trains nothing"
 
 
 def test_finished_groups_are_not_trained_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     search = {"learning_rate": (1e-3, 1e-2), "horizon": (8, 16)}
-    train_group, calls = sweep_module.train_group, []
+    train_group, calls = here.train_group, []
 
     def killed_in_the_second(*arguments: Any) -> Any:
         calls.append(arguments)
@@ -116,17 +117,17 @@ def test_finished_groups_are_not_trained_again(tmp_path: Path, monkeypatch: pyte
             raise MemoryError
         return train_group(*arguments)
 
-    monkeypatch.setattr(sweep_module, "train_group", killed_in_the_second)
+    monkeypatch.setattr(here, "train_group", killed_in_the_second)
     with pytest.raises(MemoryError):
-        fragmenta.sweep(TINY, "CartPole-v1", search, tmp_path / "s", method="grid")
+        sweep(TINY, "CartPole-v1", search, tmp_path / "s", method="grid")
     watching = Watching()
-    result = fragmenta.sweep(TINY, "CartPole-v1", search, tmp_path / "s", method="grid", watcher=watching)
+    result = sweep(TINY, "CartPole-v1", search, tmp_path / "s", method="grid", watcher=watching)
     assert (len(watching.done), len(result.trials)) == (2, 4)
 
 
 def test_a_trial_that_diverges_is_last_and_harms_no_other(tmp_path: Path) -> None:
     search = {"learning_rate": (1e-2, 1e30)}
-    result = fragmenta.sweep(TINY, "CartPole-v1", search, tmp_path / "s", method="grid")
+    result = sweep(TINY, "CartPole-v1", search, tmp_path / "s", method="grid")
     assert [trial.diverged for trial in result.trials] == [False, True]
     assert result.trials[1].return_mean is None
     alone = fragmenta.train(dataclasses.replace(TINY, learning_rate=1e-2), "CartPole-v1")
@@ -136,7 +137,7 @@ def test_a_trial_that_diverges_is_last_and_harms_no_other(tmp_path: Path) -> Non
 def test_population_copies_the_best_and_changes_their_numbers(tmp_path: Path) -> None:
     search = {"learning_rate": "log:1e-5:1e-1", "entropy_cost": (0.0, 0.01, 0.1)}
     settings = {"trials": 8, "method": "pbt", "total_steps": 6_400}
-    result = fragmenta.sweep(TINY, "CartPole-v1", search, tmp_path / "s", **settings)
+    result = sweep(TINY, "CartPole-v1", search, tmp_path / "s", **settings)
     moved = [trial for trial in result.trials if trial.changes]
     assert moved
     for trial in moved:
@@ -145,15 +146,15 @@ def test_population_copies_the_best_and_changes_their_numbers(tmp_path: Path) ->
     assert load(tmp_path / "s" / "best").params()
     stopped = tmp_path / "stopped"
     with pytest.raises(StoppedError):
-        fragmenta.sweep(TINY, "CartPole-v1", search, stopped, **settings, watcher=Watching(stop_after=3_000))
-    assert outcome(fragmenta.sweep(TINY, "CartPole-v1", search, stopped, **settings)) == outcome(result)
+        sweep(TINY, "CartPole-v1", search, stopped, **settings, watcher=Watching(stop_after=3_000))
+    assert outcome(sweep(TINY, "CartPole-v1", search, stopped, **settings)) == outcome(result)
 
 
 def test_tpe_draws_towards_good_values(tmp_path: Path) -> None:
     pytest.importorskip("optuna")
     search = {"learning_rate": "log:1e-6:1e-1", "center": (True, False)}
     watching = Watching()
-    result = fragmenta.sweep(
+    result = sweep(
         Bonus(total_steps=2_000), "CartPole-v1", search, tmp_path / "s", trials=16, method="tpe", watcher=watching
     )
     assert [trials for _, trials, _ in watching.groups] == [2] * 8, "in batches, each after the results of the others"
@@ -167,17 +168,15 @@ def test_trials_on_the_host_are_trained_one_after_the_other(tmp_path: Path) -> N
     algorithm = A2C(num_envs=2, horizon=8, hidden=(8,), total_steps=320)
     watching = Watching()
     search = {"learning_rate": (1e-3, 1e-2)}
-    result = fragmenta.sweep(
-        algorithm, "gymnasium:CartPole-v1", search, tmp_path / "s", method="grid", watcher=watching
-    )
-    assert watching.groups == [(0, 2, True)]
+    result = sweep(algorithm, "gymnasium:CartPole-v1", search, tmp_path / "s", method="grid", watcher=watching)
+    assert watching.groups == [(0, 2, 1)]
     assert load(tmp_path / "s" / "best").algorithm == dataclasses.replace(algorithm, **result.best.values)
 
 
 def test_the_command_writes_tables_a_picture_and_a_run(tmp_path: Path, capsys: Any) -> None:
     run = tmp_path / "s"
     command = ["sweep", "a2c", "CartPole-v1", "--search", "learning_rate=log:1e-3:1e-1", "hidden=8,4x4"]
-    command += ["--trials", "4", "--num-envs", "4", "--total-steps", "640", "--run-dir", str(run)]
+    command += ["--trials", "4", "--num-envs", "4", "--total-steps", "640", "--run-dir", str(run), "--jobs", "1"]
     assert main(command) == 0
     shown = capsys.readouterr().out
     assert "training 4 trials as 2 programs" in shown
@@ -209,6 +208,9 @@ def test_the_command_writes_tables_a_picture_and_a_run(tmp_path: Path, capsys: A
         (["gamma=0.9,0.99"], ["--method", "best"], "unknown method 'best'"),
         (["gamma=0.9,0.99"], ["--trials", "0"], "trials is 0: it must be at least 1"),
         (["gamma=0.9,0.99"], ["--seeds", "0"], "seeds is 0: it must be at least 1"),
+        (["gamma=0.9,0.99"], ["--jobs", "0"], "jobs is 0: it must be at least 1"),
+        (["gamma=0.9,0.99"], ["--jobs", "2", "--engine", "raye"], "unknown engine 'raye': did you mean 'ray'?"),
+        (["gamma=0.9,0.99"], ["--jobs", "2", "--engine", "local"], "engine is 'local', which starts no processes"),
         ([], [], "search is empty"),
     ],
 )
@@ -225,16 +227,14 @@ def test_mistakes_get_one_line(
 
 
 def test_a_directory_of_another_sweep_is_refused(tmp_path: Path) -> None:
-    fragmenta.sweep(TINY, "CartPole-v1", {"gamma": (0.9,)}, tmp_path / "s", method="grid")
+    sweep(TINY, "CartPole-v1", {"gamma": (0.9,)}, tmp_path / "s", method="grid")
     with pytest.raises(fragmenta.ConfigError, match="is a sweep with seeds 1, not 2"):
-        fragmenta.sweep(TINY, "CartPole-v1", {"gamma": (0.9,)}, tmp_path / "s", method="grid", seeds=2)
+        sweep(TINY, "CartPole-v1", {"gamma": (0.9,)}, tmp_path / "s", method="grid", seeds=2)
     (tmp_path / "other").mkdir()
     with pytest.raises(fragmenta.ConfigError, match="exists and is not a sweep"):
-        fragmenta.sweep(TINY, "CartPole-v1", {"gamma": (0.9,)}, tmp_path / "other", method="grid")
+        sweep(TINY, "CartPole-v1", {"gamma": (0.9,)}, tmp_path / "other", method="grid")
 
 
 def test_an_algorithm_that_reports_no_returns_is_ranked_by_its_world(tmp_path: Path) -> None:
-    found = fragmenta.sweep(
-        Reinforce(total_steps=4_000), "CartPole-v1", {"learning_rate": (1e-3, 1e-2)}, tmp_path / "s"
-    )
+    found = sweep(Reinforce(total_steps=4_000), "CartPole-v1", {"learning_rate": (1e-3, 1e-2)}, tmp_path / "s")
     assert all(trial.return_mean is not None and trial.return_mean > 5 for trial in found.trials)

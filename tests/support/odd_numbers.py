@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from typing import Any
 
 import jax
@@ -27,3 +28,14 @@ class Bonus(Reinforce):
             loss = loss + self.bonus
         finished = jax.tree.map(jnp.sum, following.world.finished)
         return following, {**metrics, **finished._asdict(), "loss": loss}
+
+
+@dataclasses.dataclass(frozen=True)
+class Unlucky(Bonus):
+    """Fails only in a process that was started for it."""
+
+    def iterate(self, env: Environment, state: Any) -> tuple[Any, dict[str, jax.Array]]:
+        main = sys.modules["__main__"].__spec__
+        if main is not None and main.name == "fragmenta_launch.child":
+            raise ZeroDivisionError("not here")
+        return super().iterate(env, state)

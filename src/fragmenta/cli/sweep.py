@@ -14,7 +14,7 @@ from rich.table import Table
 from fragmenta.cli.arguments import EnvFlags, read
 from fragmenta.command import command
 from fragmenta.search.ranges import parse_search
-from fragmenta.search.sweep import Sweep, sweep
+from fragmenta.search.sweep import JobOptions, Sweep, sweep
 from fragmenta.search.trials import Trial
 
 EVERY = 2.0
@@ -49,6 +49,7 @@ class SweepOptions:
     """All flags of `fragmenta sweep` but for the hyper-parameters, in the order of the help."""
 
     searching: SearchOptions
+    jobs: JobOptions
     environment: EnvFlags
 
 
@@ -58,11 +59,11 @@ class _Lines:
     def __init__(self) -> None:
         self._last = time.monotonic()
 
-    def grouped(self, programs: int, trials: int, alone: bool) -> None:
+    def grouped(self, programs: int, trials: int, processes: int) -> None:
         """Print how the trials are trained."""
-        count = f"{programs} programs" if programs != 1 else "one program"
-        how = "one after the other, because they cannot share a program" if alone else f"as {count}"
-        print(f"training {trials} trials {how} ...", flush=True)
+        count = {0: "as separate runs", 1: "as one program"}.get(programs, f"as {programs} programs")
+        where = f", in {processes} processes" if processes > 1 else ""
+        print(f"training {trials} trials {count}{where} ...", flush=True)
 
     def progressed(self, steps: int, total: int, best: float | None) -> None:
         """Print a line every few seconds."""
@@ -86,7 +87,7 @@ def run(arguments: list[str]) -> int:
     result = sweep(
         algorithm, env, parse_search(options.search), options.run_dir or Path("runs") / named,
         trials=options.trials, method=options.method, seeds=options.seeds, seed=options.seed,
-        env_options=flags.environment,
+        env_options=flags.environment, options=flags.jobs,
         watcher=None if options.json else _Lines(),
     )  # fmt: skip
     if options.json:

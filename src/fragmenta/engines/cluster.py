@@ -19,7 +19,7 @@ from fragmenta.engines.episode_starts import EpisodeStarts
 from fragmenta.engines.errors import is_permanent, user_error
 from fragmenta.engines.in_flight import InFlight, join_in_flight
 from fragmenta.engines.launcher import Launcher
-from fragmenta.engines.member import machine
+from fragmenta.engines.reception import machine
 from fragmenta.profiling.timeline import WorkerTimeline
 from fragmenta.worker.execute import DeadlineError
 from fragmenta.worker.outcome import Outcome

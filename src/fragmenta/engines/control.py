@@ -156,10 +156,10 @@ class Peer:
         """Send an order and wait for its answer."""
         return self.answer(self.order(what, arrays, **details), timeout)
 
-    def tell(self, what: str, **details: Any) -> None:
+    def tell(self, what: str, arrays: Sequence[np.ndarray] = (), **details: Any) -> None:
         """Send an order that is not answered."""
         try:
-            self._connection.send({"order": what, **details})
+            self._connection.send({"order": what, **details}, arrays)
         except OSError:
             self._hung_up()
 

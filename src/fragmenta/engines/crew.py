@@ -2,8 +2,6 @@
 
 import functools
 import queue
-import secrets
-import socket
 import threading
 import time
 from collections.abc import Iterable
@@ -15,9 +13,9 @@ from fragmenta.engines.control import Connection, FailedError, Inbox, LostError,
 from fragmenta.engines.dispatch import links
 from fragmenta.engines.job import pickled_job
 from fragmenta.engines.launcher import Launcher
+from fragmenta.engines.reception import Reception
 from fragmenta.engines.replica import hosts_environments, names, places
 from fragmenta.errors import ConfigError
-from fragmenta.worker.channels.hello import accept_hello
 
 STARTING_SECONDS = 120.0
 """How long a process may take to start, and a fragment to compile, unless the deadline is longer."""
@@ -42,15 +40,11 @@ class Crew:
         self._setup, self._launcher, self._links = setup, launcher, links(setup.plan)
         self._beat = min(BEAT_SECONDS, setup.options.watchdog / 4)
         self._fingerprint = fingerprint(setup.plan, setup.algorithm, setup.env)
-        self._token, self._job = secrets.token_bytes(32), pickled_job(setup)
+        self._job = pickled_job(setup)
         self._arrival, self._closed = threading.Condition(), threading.Event()
-        self._listener = socket.create_server((launcher.address, 0))
-        self._threads = [
-            threading.Thread(target=self._accept, name="fragmenta-accepts", daemon=True),
-            threading.Thread(target=self._watch, name="fragmenta-watches", daemon=True),
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._reception = Reception(launcher.address, len(self.places), self._welcome)
+        self._watcher = threading.Thread(target=self._watch, name="fragmenta-watches", daemon=True)
+        self._watcher.start()
 
     @property
     def is_closed(self) -> bool:
@@ -64,9 +58,8 @@ class Crew:
         """Start or replace these processes, all at once; they join their distributed groups and compile."""
         indices = list(indices)
         before = {i: self.peers.get(i) for i in indices}
-        address = self._listener.getsockname()[:2]
         for i in indices:
-            self._launcher.start(i, self._job, address, self._token)
+            self._launcher.start(i, self._job, self._reception.address, self._reception.token)
         end = time.monotonic() + self.patience
         with self._arrival:
             while missing := [i for i in indices if self.peers.get(i) is before[i]]:
@@ -191,34 +184,13 @@ class Crew:
         self._closed.set()
         for peer in list(self.peers.values()):
             peer.lose("was terminated")
-        # Without it, the thread in accept() would keep the port until somebody connects.
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        for thread in self._threads:
-            thread.join()
+        self._reception.close()
+        self._watcher.join()
         self._launcher.close()
         for peer in list(self.peers.values()):
             peer.forget()
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                sock, _ = self._listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._welcome, args=(sock,), name="fragmenta-welcomes", daemon=True).start()
-
-    def _welcome(self, sock: socket.socket) -> None:
-        try:
-            kind, _, number = accept_hello(sock, self._token).partition(".")
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            connection, index = Connection(sock), int(number)
-            if kind != "member" or not 0 <= index < len(self):
-                raise ValueError(kind)
-            hello, _ = connection.receive()
-        except (OSError, EOFError, ValueError):
-            sock.close()
-            return
+    def _welcome(self, index: int, connection: Connection, hello: dict[str, Any]) -> None:
         with self._arrival:
             how = functools.partial(self._how_it_ended, index)
             peer = self.peers[index] = Peer(index, self.names[index], connection, hello, self.inbox, how)

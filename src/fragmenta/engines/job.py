@@ -1,5 +1,7 @@
 """Everything a process needs to rebuild the plan: algorithm, environment, distribution policy, and JAX settings."""
 
+from typing import Any
+
 import cloudpickle
 import jax
 
@@ -29,6 +31,17 @@ def pickled_job(setup: Setup) -> bytes:
             "merge": setup.merge,
             "deadline": setup.deadline,
             "window": setup.window,
-            "jax": {name: getattr(jax.config, name) for name in SETTINGS},
+            "jax": jax_settings(),
         }
     )
+
+
+def jax_settings() -> dict[str, Any]:
+    """The settings of JAX in this process that programs depend on."""
+    return {name: getattr(jax.config, name) for name in SETTINGS}
+
+
+def use_jax_settings(settings: dict[str, Any]) -> None:
+    """Use the settings of another process in this one."""
+    for name, value in settings.items():
+        jax.config.update(name, value)

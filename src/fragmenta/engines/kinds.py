@@ -3,13 +3,15 @@
 import dataclasses
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import jax
 
 from fragmenta.engines.base import Engine, EngineOptions, Setup
 from fragmenta.engines.cluster import ClusterEngine
 from fragmenta.engines.hardware import local_cluster
+from fragmenta.engines.launcher import SERVE, Launcher
 from fragmenta.engines.local import LocalEngine
 from fragmenta.engines.processes import ProcessLauncher
 from fragmenta.engines.ray import RayLauncher
@@ -21,14 +23,29 @@ from fragmenta_host.pool import cores
 
 
 @dataclasses.dataclass(frozen=True)
+class Launch:
+    """Processes to be started: their names, the resources of each, the function that each runs, where output goes."""
+
+    names: Sequence[str]
+    needs: Sequence[dict[str, float]]
+    serve: str = SERVE
+    logs: Path | None = None
+
+
+@dataclasses.dataclass(frozen=True)
 class EngineKind:
     """A selectable engine; call it with a setup to start one."""
 
     start: Callable[[Setup], Engine]
-    apart: bool = True
-    """Whether every worker runs in a separate process."""
+    launcher: Callable[[Launch, EngineOptions], Launcher] | None = None
+    """Creates the launcher of its processes; None if every worker is a thread of this process."""
     cluster_slots: Callable[[EngineOptions], tuple[str, int] | None] = lambda _: None
     """The kind and number of devices of an existing cluster; None to use this machine."""
+
+    @property
+    def apart(self) -> bool:
+        """Whether every worker runs in a separate process."""
+        return self.launcher is not None
 
     def __call__(self, setup: Setup) -> Engine:
         """Start an engine for a plan."""
@@ -66,17 +83,24 @@ def _local(setup: Setup) -> Engine:
     return engine
 
 
-def _processes(setup: Setup) -> Engine:
-    return ClusterEngine(setup, ProcessLauncher(setup.logs, names=names(setup.plan)))
+def _apart(launcher: Callable[[Launch, EngineOptions], Launcher]) -> Callable[[Setup], Engine]:
+    def start(setup: Setup) -> Engine:
+        launch = Launch(names(setup.plan), resources(setup.plan), logs=setup.logs)
+        return ClusterEngine(setup, launcher(launch, setup.options))
+
+    return start
 
 
-def _ray(setup: Setup) -> Engine:
-    options = setup.options
+def _subprocesses(launch: Launch, _: EngineOptions) -> Launcher:
+    return ProcessLauncher(launch.logs, launch.serve, launch.names)
+
+
+def _on_ray(launch: Launch, options: EngineOptions) -> Launcher:
     strategy = "SPREAD" if options.placement == "spread" else "PACK"
-    launcher = RayLauncher(resources(setup.plan), options.address, strategy, setup.logs, names=names(setup.plan))
+    launcher = RayLauncher(launch.needs, options.address, strategy, launch.logs, launch.serve, names=launch.names)
     if url := launcher.dashboard_url():
         print(f"fragmenta: Ray's dashboard is at {url}", file=sys.stderr)
-    return ClusterEngine(setup, launcher)
+    return launcher
 
 
 def _ray_slots(options: EngineOptions) -> tuple[str, int] | None:
@@ -88,9 +112,9 @@ def _ray_slots(options: EngineOptions) -> tuple[str, int] | None:
 
 
 ENGINES: dict[str, EngineKind] = {
-    "local": EngineKind(_local, apart=False),
-    "processes": EngineKind(_processes),
-    "ray": EngineKind(_ray, cluster_slots=_ray_slots),
+    "local": EngineKind(_local),
+    "processes": EngineKind(_apart(_subprocesses), _subprocesses),
+    "ray": EngineKind(_apart(_on_ray), _on_ray, _ray_slots),
 }
 
 

@@ -14,46 +14,15 @@ from typing import Any
 import numpy as np
 
 from fragmenta.engines.control import Connection
-from fragmenta.worker.channels.hello import say_hello
+from fragmenta.engines.reception import arrive, pin_to_core
 from fragmenta.worker.channels.memory import ClosedError
 from fragmenta_core.faults import EnvironmentFaultError
-from fragmenta_host.pool import cores
-
-CONNECT_SECONDS = 30.0
-NODE = "FRAGMENTA_NODE"
-"""The environment variable with the cluster node of a process, set by launchers that know it."""
 
 
 def serve(coordinator: tuple[str, int], token: bytes, index: int, job: bytes) -> None:
     """Connect to the coordinator and execute its orders until it disconnects."""
-    sock = socket.create_connection(coordinator, CONNECT_SECONDS)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    say_hello(sock, token, f"member.{index}")
-    connection = Connection(sock)
-    where = {"host": socket.gethostname(), "node": os.environ.get(NODE, ""), "machine": machine()}
-    connection.send({"pid": os.getpid(), "cores": cores(), **where})
+    connection = arrive(coordinator, token, index)
     Member(connection, token, index, job).serve()
-
-
-def machine() -> str:
-    """An id that is equal for processes that can share memory: the boot id, the PID namespace, and the node."""
-    try:
-        with open("/proc/sys/kernel/random/boot_id") as file:
-            boot = file.read().strip()
-        return f"{boot} {os.readlink('/proc/self/ns/pid')} {os.environ.get(NODE, '')}"
-    except OSError:
-        return f"{socket.gethostname()} {os.getpid()}"
-
-
-def pin_to_core(number: int) -> None:
-    """Pin this process to one core; call it before JAX starts its threads.
-
-    Acting is a small program between two environment steps. Unpinned, its threads wait until the environments of other
-    processes leave them a core, which takes longer than the computation.
-    """
-    if hasattr(os, "sched_setaffinity"):
-        core_ids = sorted(os.sched_getaffinity(0))
-        os.sched_setaffinity(0, {core_ids[number % len(core_ids)]})
 
 
 class Member:
@@ -151,6 +120,8 @@ class Member:
             join(group["coordinator"], group["coordinator"], group["count"], group["index"], address)
         from fragmenta.engines.replica import Replica  # not earlier: joining the group must precede any JAX computation
 
+        # Acting is a small program between two environment steps. Unpinned, its threads wait until the environments of
+        # other processes leave them a core, which takes longer than the computation.
         if message["core"] is not None:
             pin_to_core(message["core"])
         job = pickle.loads(self._job)

@@ -12,6 +12,7 @@ from fragmenta.coordinator.plan import project
 from fragmenta.engines.dispatch import Assignment, connections, hold_state, links, ports_of, time_workers
 from fragmenta.engines.ends import Ends
 from fragmenta.engines.in_flight import InFlight, split_in_flight
+from fragmenta.engines.job import use_jax_settings
 from fragmenta.graph import Plan, Program
 from fragmenta.tracing.trace import trace
 from fragmenta.worker.backends.xla import Site, to_raw
@@ -27,8 +28,7 @@ class Replica:
     """One replica. It is compiled once; the coordinator may replace its connections and state at any time."""
 
     def __init__(self, job: dict[str, Any], index: int, address: str, token: bytes, cores: int) -> None:
-        for name, value in job["jax"].items():
-            jax.config.update(name, value)
+        use_jax_settings(job["jax"])
         self.plan = project(trace(job["algorithm"], job["env"]), job["policy"], job["cluster"], job["merge"])
         self.fingerprint = fingerprint(self.plan, job["algorithm"], job["env"])
         self._env, self._deadline, self._window = job["env"], job["deadline"], job["window"]

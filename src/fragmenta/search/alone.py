@@ -1,39 +1,30 @@
-"""Train the trials of a sweep one after the other, each as an ordinary run: for environments on the host."""
+"""Train a trial of a sweep as ordinary runs: for environments on the host."""
 
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from fragmenta.algorithms import Algorithm
-from fragmenta.envs import Environment, EnvOptions
 from fragmenta.pictures.run_files import read_run_files, recent_returns
+from fragmenta.search.groups import Task
 from fragmenta.search.trials import Proposal, Trial, mean_curve
 from fragmenta.training.options import RunOptions
 from fragmenta.training.stopping import NotFiniteError
 from fragmenta.training.train import train
 
 
-def train_alone(
-    algorithm: Algorithm,
-    env: str | Environment,
-    options: EnvOptions,
-    proposal: Proposal,
-    seeds: Sequence[int],
-    folder: Path,
-) -> tuple[Trial, Path]:
-    """Train every seed of a trial into `folder`: the trial, and the run directory of its best seed."""
+def train_alone(task: Task, proposal: Proposal, folder: Path) -> Trial:
+    """Train every seed of a trial into `folder`, as `seed-SEED`."""
     shutil.rmtree(folder, ignore_errors=True)  # of a sweep that was killed during this trial
     per_seed: list[float | None] = []
     steps = 0
     finite, curves = [], []
-    applied = proposal.applied(algorithm)
-    for seed in seeds:
-        path = folder / f"seed-{seed}"
+    applied = proposal.applied(task.algorithm)
+    for seed in task.seeds:
+        path = _run(folder, seed)
         try:
-            settings = RunOptions(env=options, sinks=())
-            summary = train(applied, env, seed=seed, run_dir=path, options=settings).summary
+            settings = RunOptions(env=task.env_options, sinks=())
+            summary = train(applied, task.env, seed=seed, run_dir=path, options=settings).summary
             per_seed.append(summary["return_mean"])
             finite.append(True)
         except NotFiniteError:
@@ -43,8 +34,15 @@ def train_alone(
         recent, steps = recent_returns(files), files.records[-1]["steps"]
         curves.append(list(zip(recent.steps.astype(int).tolist(), recent.values.tolist(), strict=True)))
     numbers = [value for value in per_seed if value is not None]
-    mean = sum(numbers) / len(seeds) if len(numbers) == len(seeds) else None
-    best = int(np.argmax([-np.inf if value is None else value for value in per_seed]))
-    curve = mean_curve(curves)
-    trial = Trial(proposal.number, proposal.values, mean, tuple(per_seed), not all(finite), steps, curve)
-    return trial, folder / f"seed-{seeds[best]}"
+    mean = sum(numbers) / len(task.seeds) if len(numbers) == len(task.seeds) else None
+    return Trial(proposal.number, proposal.values, mean, tuple(per_seed), not all(finite), steps, mean_curve(curves))
+
+
+def best_run(task: Task, trial: Trial, folder: Path) -> Path:
+    """The run directory of the best seed of a trial that was trained into `folder`."""
+    place = int(np.argmax([-np.inf if value is None else value for value in trial.per_seed]))
+    return _run(folder, task.seeds[place])
+
+
+def _run(folder: Path, seed: int) -> Path:
+    return folder / f"seed-{seed}"

@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 from fragmenta.graph.show import to_mermaid
@@ -12,42 +13,39 @@ from fragmenta.runs.checkpoints import CHECKPOINTS, Checkpoint, CheckpointFolder
 from fragmenta.runs.episode_statistics import as_record
 from fragmenta.runs.metrics import JsonLines
 from fragmenta.runs.run_directory import RunDirectory, sha256
-from fragmenta.runs.state import to_arrays
-from fragmenta.search.groups import GroupResult
-from fragmenta.search.program import row_of
-from fragmenta.search.trials import Trial
+from fragmenta.runs.state import from_arrays
+from fragmenta.search.group_training import Candidate
 from fragmenta.training.planning import Request, plan_run
 
 BEST = "best"
 
 
-def write_best(path: Path, request: Request, result: GroupResult, trial: Trial) -> None:
+def write_best(path: Path, request: Request, best: Candidate) -> None:
     """Write the best seed of a trial to `path`, in place of an earlier best trial; `request` is for its algorithm."""
-    row = result.best_row(trial)
     run = plan_run(request)
-    state = row_of(result.state, row)
-    params = request.algorithm.params(state)
+    expected = jax.eval_shape(lambda key: request.algorithm.init(request.env, key), jax.random.key(0))
+    params = request.algorithm.params(from_arrays(expected, best.state, "the trial"))
     temporary = path.with_name(f".{path.name}")
     shutil.rmtree(temporary, ignore_errors=True)
     directory = RunDirectory.new(temporary)
     directory.write_json("config.json", run.config())
     directory.write_text("graph.mmd", to_mermaid(run.plan))
-    records = _records(result, row, run.steps_per_iteration)
+    records = _records(best, run.steps_per_iteration)
     lines = JsonLines(directory.path / "metrics.jsonl")
     lines.write(records)
     lines.close()
     directory.write_params(params)
-    checkpoint = Checkpoint(to_arrays(state), len(records), records[-1]["steps"], trial.return_mean)
+    checkpoint = Checkpoint(best.state, len(records), records[-1]["steps"], best.trial.return_mean)
     CheckpointFolder(directory.path / CHECKPOINTS).save(checkpoint)
     summary = {
         **run.identity(),
         "total_steps": records[-1]["steps"],
         "iterations": len(records),
         "steps_per_second": round(records[-1]["steps"] / max(records[-1]["seconds"], 1e-9), 1),
-        "return_mean": trial.per_seed[row % len(trial.per_seed)],
+        "return_mean": best.return_mean,
         "params_sha256": sha256(params),
-        "trial": trial.number,
-        "values": trial.values,
+        "trial": best.trial.number,
+        "values": best.trial.values,
     }
     directory.write_json("summary.json", summary)
     draw_curve(directory.path)
@@ -60,11 +58,11 @@ def replace_folder(new: Path, path: Path) -> None:
     new.rename(path)
 
 
-def _records(result: GroupResult, row: int, steps_per_iteration: int) -> list[dict[str, Any]]:
+def _records(best: Candidate, steps_per_iteration: int) -> list[dict[str, Any]]:
     def at(i: int) -> dict[str, Any]:
-        return as_record({name: np.asarray(values[i, row]) for name, values in result.metrics.items()})
+        return as_record({name: np.asarray(values[i]) for name, values in best.metrics.items()})
 
     return [
         {"iteration": i, "steps": (i + 1) * steps_per_iteration, "seconds": round(float(seconds), 6), **at(i)}
-        for i, seconds in enumerate(result.seconds)
+        for i, seconds in enumerate(best.seconds)
     ]

@@ -92,7 +92,7 @@ class TrialFiles:
         """The trials finished so far."""
         if not (self.path / FINISHED).exists():
             return []
-        return [_trial(record) for record in read_records(self.path / FINISHED)]
+        return [read_trial(record) for record in read_records(self.path / FINISHED)]
 
     def add(self, trials: Sequence[Trial]) -> None:
         """Append finished trials."""
@@ -103,11 +103,11 @@ class TrialFiles:
             lines.close()
 
     def pending(self, finished: Sequence[Trial]) -> list[Proposal]:
-        """The trials that were being trained when the sweep ended, without those that had finished."""
+        """The batch of trials that was being trained when the sweep ended; empty if all of them had finished."""
         done = {trial.number for trial in finished}
         stored = read_json(self.path / PENDING) or []
-        proposals = [Proposal(entry["number"], _values(entry["values"])) for entry in stored]
-        return [proposal for proposal in proposals if proposal.number not in done]
+        proposals = [Proposal(entry["number"], read_values(entry["values"])) for entry in stored]
+        return proposals if any(proposal.number not in done for proposal in proposals) else []
 
     def expect(self, proposals: Sequence[Proposal]) -> None:
         """Note which trials are trained next."""
@@ -132,12 +132,14 @@ def _row(rank: int, trial: Trial) -> dict[str, Any]:
     return row | {"diverged": trial.diverged, "steps": trial.steps}
 
 
-def _trial(record: dict[str, Any]) -> Trial:
+def read_trial(record: dict[str, Any]) -> Trial:
+    """The trial of a record, as `dataclasses.asdict` and JSON made it."""
     curve = tuple((int(steps), float(value)) for steps, value in record["curve"])
-    changes = tuple((int(steps), _values(values)) for steps, values in record["changes"])
-    parts = {"values": _values(record["values"]), "per_seed": tuple(record["per_seed"])}
+    changes = tuple((int(steps), read_values(values)) for steps, values in record["changes"])
+    parts = {"values": read_values(record["values"]), "per_seed": tuple(record["per_seed"])}
     return Trial(**record | parts | {"curve": curve, "changes": changes})
 
 
-def _values(values: dict[str, Any]) -> dict[str, Any]:
+def read_values(values: dict[str, Any]) -> dict[str, Any]:
+    """Values by field; JSON has lists for tuples."""
     return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
