@@ -94,6 +94,7 @@ def matrix_apart() -> list[Any]:
     ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("loop", "policy"), matrix_apart())
 def test_processes_equal_the_plain_loop(loop: str, policy: str) -> None:
     expected_state, expected_metrics = expected(loop)

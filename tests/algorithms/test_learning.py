@@ -46,6 +46,7 @@ def test_probe_truncation() -> None:
     assert value(result, 0.0) == pytest.approx(1 / (1 - 0.9), rel=0.05), "a cut-off episode is worth what comes after"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("compute", ["float32", pytest.param("bfloat16", marks=pytest.mark.full)])
 def test_cartpole_is_solved(compute: str) -> None:
     result = fragmenta.train(PPO(compute=compute), "CartPole-v1", total_steps=976 * 512, seed=1)  # within 500,000

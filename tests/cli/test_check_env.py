@@ -33,6 +33,7 @@ def test_a_sound_environment_in_jax(capsys: pytest.CaptureFixture[str], monkeypa
     assert "fused                  yes" in printed
 
 
+@pytest.mark.brief("WrongNumber*")
 @pytest.mark.parametrize(
     ("name", "message"),
     [

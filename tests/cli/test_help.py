@@ -95,6 +95,7 @@ def test_completion_in_zsh(capsys: pytest.CaptureFixture[str]) -> None:
     assert printed(capsys, "completion", "zsh").startswith("#compdef fragmenta")
 
 
+@pytest.mark.brief("policies")
 @pytest.mark.parametrize("arguments", ["policies", "completion bash", "train ppo --help"])
 def test_a_reader_that_ends_first_is_no_error(arguments: str) -> None:
     command = f"set -o pipefail; {sys.executable} -m fragmenta.cli.main {arguments} | true"

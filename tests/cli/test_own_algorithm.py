@@ -138,6 +138,7 @@ def test_a_missing_method_is_reported_by_the_command_that_needs_it(capsys: pytes
     assert "CannotPlay does not define how to act after training: implement its decide()" in capsys.readouterr().err
 
 
+@pytest.mark.full
 def test_devices_are_created_before_its_module_creates_arrays() -> None:
     """In separate processes, because this one has created its devices already."""
     environment = {key: value for key, value in os.environ.items() if key != "XLA_FLAGS"}

@@ -28,6 +28,7 @@ def printed(installed: Path, *command: str, path: str = "") -> str:
     return completed.stdout + completed.stderr
 
 
+@pytest.mark.full
 def test_a_program_called_by_its_path_prints_its_path(installed: Path) -> None:
     assert "usage: .venv/bin/fragmenta eval RUN" in printed(installed, ".venv/bin/fragmenta", "eval")
     message = printed(installed, ".venv/bin/fragmenta", "graph", "./my run")

@@ -88,6 +88,7 @@ def test_all_processes_compute_the_same_fingerprint() -> None:
     assert completed.stdout.split() == list(here)
 
 
+@pytest.mark.full
 def test_a_process_that_loads_another_version_of_the_algorithm_is_detected() -> None:
     with pytest.raises(ConfigError, match=r"^all on .* builds a different plan: its code or its"):
         fragmenta.train(TwoVersions(num_envs=4), "CartPole-v1", alone, "processes", total_steps=8)

@@ -21,6 +21,7 @@ SMALL = IMPALA(num_envs=8, horizon=8, hidden=(8,))
 KINDS = [(A2C, "central_async"), (IMPALA, "single_learner_async")]
 
 
+@pytest.mark.full
 def test_a_slow_actor_does_not_slow_down_the_others() -> None:
     rates = batches_per_second(Tardy(num_envs=8, seconds=0.01, slow_seconds=0.5), 60)
     other_rates = [rates[f"actor[{i}]"] for i in range(1, ACTORS)]

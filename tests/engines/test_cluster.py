@@ -53,6 +53,7 @@ def test_a_local_ray_equals_the_plain_program() -> None:
     compare("ppo-cartpole", "single_learner_coarse", 1, "ray")
 
 
+@pytest.mark.full
 def test_it_ends_although_an_actor_is_ahead_of_the_learner() -> None:
     algorithm, env = IMPALA(num_envs=8, horizon=8, hidden=(8,)), make("CartPole-v1")
     with ENGINES["processes"](apart(algorithm, env, "single_learner_async", 1)) as engine:

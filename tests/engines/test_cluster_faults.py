@@ -94,6 +94,7 @@ def test_killed_workers_do_not_change_the_result(policy: str, capfd: pytest.Capt
         assert re.search(r"was killed by SIGKILL; replaced \(\d of \d+\), resuming after \d+ iterations", line), line
 
 
+@pytest.mark.full
 def test_a_stuck_worker_is_named_with_its_last_activity_and_replaced(capfd: pytest.CaptureFixture[str]) -> None:
     run = start_run("single_learner_coarse", watchdog=WATCHDOG)
     for report in run.reports(ITERATIONS):
@@ -112,6 +113,7 @@ def test_a_stuck_worker_is_named_with_its_last_activity_and_replaced(capfd: pyte
     assert int(match[1]) <= WATCHDOG + 2
 
 
+@pytest.mark.full
 def test_a_worker_that_dies_while_starting_is_replaced(capfd: pytest.CaptureFixture[str]) -> None:
     run, killed = start_run("single_learner_coarse"), threading.Event()
     before = set(psutil.Process().children())
@@ -165,6 +167,7 @@ def test_an_error_in_a_process_is_raised_with_its_own_traceback_once_the_budget_
     assert len(re.findall(r"^fragmenta: actor\[\d\]: .*; replaced \(1 of 1\)", output, re.MULTILINE)) == 1, output
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("fault", ["raise", pytest.param("reset", marks=pytest.mark.full)])
 def test_an_environment_that_fails_ends_the_run_with_its_own_line(
     fault: str, capfd: pytest.CaptureFixture[str]

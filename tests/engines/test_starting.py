@@ -4,7 +4,6 @@ import dataclasses
 import json
 import re
 import signal
-import socket
 import threading
 import time
 from collections.abc import Sequence
@@ -50,6 +49,7 @@ def test_links_of_fragments_of_any_name_are_opened(shares_memory: bool) -> None:
     assert len(set(opened)) == len(opened) > 1
 
 
+@pytest.mark.full
 def test_fragments_of_any_name_are_connected_and_may_start_as_late_as_the_deadline(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -66,9 +66,9 @@ def test_workers_that_wait_for_one_that_dies_at_startup_are_restarted_with_it(
     run, killed, turn = start_run("single_learner_coarse"), threading.Event(), threading.Lock()
     before, welcome = set(psutil.Process().children()), Crew._welcome
 
-    def kill_another(crew: Crew, sock: socket.socket) -> None:
+    def kill_another(crew: Crew, *arrival: Any) -> None:
         with turn:
-            welcome(crew, sock)
+            welcome(crew, *arrival)
             if killed.is_set() or not crew.peers:
                 return
             here = {peer.hello["pid"] for peer in crew.peers.values()}
@@ -83,6 +83,7 @@ def test_workers_that_wait_for_one_that_dies_at_startup_are_restarted_with_it(
     assert re.search(r"was killed by SIGKILL.*; replaced \(1 of \d\), resuming after 0 iterations", lines[0]), lines
 
 
+@pytest.mark.full
 def test_a_worker_that_waits_for_a_stuck_peer_is_not_considered_stuck(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

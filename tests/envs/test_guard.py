@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 
+@pytest.mark.brief("hold")
 @pytest.mark.parametrize("fault", ["exit", "segfault", "hold"])
 def test_an_environment_that_ends_or_blocks_the_process_of_the_run_is_named(fault: str) -> None:
     program = (

@@ -101,6 +101,7 @@ def test_a_lane_notices_that_its_environments_were_restarted_because_of_another_
         environments.close()
 
 
+@pytest.mark.full
 def test_with_one_process_per_lane_a_fault_in_one_lane_does_not_affect_another() -> None:
     environments = pool("exit", share=3, restarts=1, workers=2)
     environments.open(2)
@@ -122,6 +123,7 @@ def test_training_continues_after_a_fault() -> None:
     assert all(np.isfinite(leaf).all() for leaf in [result.metrics[-1]["policy_loss"]])
 
 
+@pytest.mark.full
 def test_the_run_ends_with_the_fault_and_its_traceback(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "fragmenta.cli.main", "train", "ppo", "faulty_envs:Steady", "--num-envs", "4"]
     flags = ["--env-args", '{"fault": "raise"}', "--env-mode", "processes", "--run-dir", str(tmp_path / "run")]
@@ -164,6 +166,7 @@ def test_nothing_is_left_behind() -> None:
     assert set(os.listdir("/dev/shm")) <= shared
 
 
+@pytest.mark.full
 def test_processes_that_environments_start_end_with_them() -> None:
     environments = pool("fork")
     environments.reset(np.arange(COUNT))
@@ -223,6 +226,7 @@ def test_nan_after_a_reset_is_detected() -> None:
         run(pool("nan_reset", share=3))
 
 
+@pytest.mark.full
 def test_closing_ends_hanging_processes_in_parallel(capfd: pytest.CaptureFixture[str]) -> None:
     environments = pool("hang", at=1, restarts=5, timeout=60.0)
     environments.reset(np.arange(COUNT))
@@ -253,6 +257,7 @@ def test_the_budget_is_per_run() -> None:
         assert environments.restarted == 1
 
 
+@pytest.mark.brief("hang")
 @pytest.mark.parametrize("fault", ["", "hang"])
 def test_environment_processes_end_with_a_killed_parent(fault: str) -> None:
     program = (

@@ -49,6 +49,7 @@ def test_what_cannot_be_used_is_one_line_without_our_traceback(name: str, messag
     assert caught.value.trace == ""
 
 
+@pytest.mark.brief("WrongNumber*-processes", "Nested*-serial")
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
     ("name", "message"),
@@ -70,6 +71,7 @@ def test_a_value_out_of_bounds_is_said_once(
     assert said == (expected if message else [])
 
 
+@pytest.mark.brief("processes")
 @pytest.mark.parametrize("mode", MODES)
 def test_print_reaches_the_person_at_once(
     mode: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -88,6 +90,7 @@ def test_print_reaches_the_person_at_once(
     assert "the door is open" in text
 
 
+@pytest.mark.brief("flags0")
 @pytest.mark.parametrize("flags", [("--env-mode", "serial"), ("--engine", "processes")])
 def test_print_reaches_the_person_in_training_and_does_not_mix_with_json(
     flags: tuple[str, ...], tmp_path: Path

@@ -112,6 +112,7 @@ def test_more_episodes_on_the_host_than_run_at_a_time() -> None:
     assert len(evaluation.returns) == 70
 
 
+@pytest.mark.full
 def test_training_on_the_host_is_not_disturbed(tmp_path: Path) -> None:
     """The training pool keeps its episodes while the same environment is evaluated."""
     env = make("host_envs:Counter", EnvOptions(env_args='{"ends": 50}', env_mode="serial"))
@@ -130,6 +131,7 @@ def untrained_shape(algorithm: Algorithm, env: Environment) -> Any:
     return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
 
 
+@pytest.mark.full
 def test_observations_are_normalised_as_in_acting(tmp_path: Path) -> None:
     algorithm = PPO(**SMALL, normalize_observations=True)
     train(algorithm, "Pendulum-v1", total_steps=320, run_dir=tmp_path / "run")
@@ -156,6 +158,7 @@ def test_nothing_is_compiled_twice(caplog: pytest.LogCaptureFixture) -> None:
         assert "_start" not in caplog.text
 
 
+@pytest.mark.full
 def test_endless_episodes_are_truncated_and_counted() -> None:
     env = make("host_envs:Counter", EnvOptions(env_mode="serial"))
     evaluation = evaluate_untrained(A2C(**SMALL), env, episodes=2, max_steps=12)

@@ -87,6 +87,7 @@ assert not [name for name in sys.modules if name.startswith(("fragmenta.", "flax
 """
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "algorithm", [PPO(**SMALL), pytest.param(RecurrentPPO(**SMALL, memory=4), marks=pytest.mark.full)]
 )

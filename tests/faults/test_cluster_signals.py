@@ -49,6 +49,7 @@ def listening(processes: list[psutil.Process]) -> list[str]:
     return [c.laddr.ip.removeprefix("::ffff:") for c in connections]
 
 
+@pytest.mark.full
 def test_a_local_run_listens_nowhere(begin) -> None:
     process, children = begin("gymnasium:CartPole-v1", *TINY, "--env-mode", "processes", "--env-workers", "2")
     assert children, "environments have processes of their own, which need no socket either"
@@ -109,6 +110,7 @@ def test_a_killed_coordinator_leaves_no_process_and_the_run_can_be_resumed(polic
     assert (summary["policy"], summary["engine"]) == (policy, "processes")
 
 
+@pytest.mark.full
 def test_a_run_with_environments_that_start_processes_ends_and_leaves_none(tmp_path: Path) -> None:
     flags = ["--env-args", '{"fault": "fork"}', "--env-mode", "serial", "--total-steps", "64"]
     command = [*TRAIN, "faulty_envs:Steady", *TINY, *flags, "--engine", "processes", "--run-dir", str(tmp_path / "run")]

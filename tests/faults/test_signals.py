@@ -92,6 +92,7 @@ def test_interrupted_or_preempted_it_saves_says_how_to_resume_and_loses_nothing(
     assert go_on(run, capsys)["total_steps"] > records[-1]["steps"]
 
 
+@pytest.mark.full
 def test_interrupted_twice_it_ends_at_once(tmp_path: Path) -> None:
     with Started(tmp_path / "run") as run:
         exit_code, output = run.end(signal.SIGINT, signal.SIGINT)
@@ -136,6 +137,7 @@ def test_interrupted_while_compiling_it_says_so_at_once_and_the_second_time_it_e
     assert seconds < 2, "and it does not wait for the compilation"
 
 
+@pytest.mark.full
 def test_a_closed_terminal_ends_it_saved(tmp_path: Path) -> None:
     own_terminal = (
         "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
@@ -172,6 +174,7 @@ def test_killed_it_leaves_no_process_and_resumes_from_its_last_checkpoint(
     assert go_on(run, capsys)["policy"] == "single_learner_coarse"
 
 
+@pytest.mark.full
 def test_a_run_that_is_running_cannot_be_resumed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with Started(tmp_path / "run", "--checkpoint-every", "1") as run:
         run.wait_until(lambda: bool(run.checkpoints()))

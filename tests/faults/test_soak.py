@@ -39,6 +39,7 @@ class Looker:
             self.samples.append((progress.iteration, resident, sys.getallocatedblocks(), files, threads))
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc")
 @pytest.mark.timeout(7_200)
 def test_a_long_run_uses_no_more_resources_than_a_short_one(tmp_path: Path) -> None:

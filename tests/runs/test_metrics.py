@@ -158,6 +158,7 @@ def test_an_incomplete_last_line_is_removed_and_the_rest_kept(tmp_path: Path) ->
     assert [record["iteration"] for record in lines_of(tmp_path)] == [0, 1]
 
 
+@pytest.mark.full
 def test_a_killed_run_leaves_complete_lines(tmp_path: Path) -> None:
     run = tmp_path / "run"
     command = [sys.executable, "-m", "fragmenta.cli.main", *QUICK[:-1], "100000000", "--run-dir", str(run)]

@@ -53,6 +53,7 @@ def test_playing_with_predict_gives_the_episode_of_the_evaluation(tmp_path: Path
     assert [int(result.predict(row)[0]) for row in batch] == actions.tolist()
 
 
+@pytest.mark.full
 def test_sampled_actions_differ_and_the_most_likely_do_not() -> None:
     result = fragmenta.train("ppo", "CartPole-v1", **SMALL)
     observation = np.zeros((64, 4), np.float32)
@@ -70,6 +71,7 @@ def test_actions_count_from_where_the_space_does() -> None:
     assert Counter().action_space.contains(action)
 
 
+@pytest.mark.full
 def test_dictionaries_with_images_and_several_choices() -> None:
     env = Parts()
     result = fragmenta.train("ppo", Parts, **SMALL)
@@ -111,6 +113,7 @@ def test_a_memory_is_kept_between_calls_and_emptied_where_an_episode_starts() ->
         result.predict(np.ones((3, *shape), np.float32), first)
 
 
+@pytest.mark.full
 def test_a_team_predicts_for_all_its_agents() -> None:
     result = fragmenta.train(MAPPO(num_envs=2, horizon=10, hidden=(8,), total_steps=20), "ProbeTeam")
     env = fragmenta.make("ProbeTeam")

@@ -65,6 +65,7 @@ def test_trials_in_two_processes_equal_those_in_one(tmp_path: Path) -> None:
     assert not children()
 
 
+@pytest.mark.full
 def test_a_killed_process_is_replaced_and_the_sweep_can_be_stopped_and_continued(tmp_path: Path, capfd: Any) -> None:
     def kill_one() -> None:
         os.kill(children()[0].pid, signal.SIGKILL)

@@ -53,6 +53,7 @@ def outcome(result: fragmenta.Sweep) -> list[tuple[Any, ...]]:
     return [(trial.number, trial.values, trial.return_mean, trial.per_seed) for trial in result.trials]
 
 
+@pytest.mark.brief("algorithm0*")
 @pytest.mark.parametrize(
     ("algorithm", "search"),
     [
@@ -107,6 +108,7 @@ def test_a_stopped_sweep_continues_to_the_same_result(tmp_path: Path, monkeypatc
     assert again.groups == [], "a finished sweep trains nothing"
 
 
+@pytest.mark.full
 def test_finished_groups_are_not_trained_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     search = {"learning_rate": (1e-3, 1e-2), "horizon": (8, 16)}
     train_group, calls = here.train_group, []
@@ -134,6 +136,7 @@ def test_a_trial_that_diverges_is_last_and_harms_no_other(tmp_path: Path) -> Non
     assert result.best.return_mean == pytest.approx(alone.summary["return_mean"], rel=1e-5)
 
 
+@pytest.mark.full
 def test_population_copies_the_best_and_changes_their_numbers(tmp_path: Path) -> None:
     search = {"learning_rate": "log:1e-5:1e-1", "entropy_cost": (0.0, 0.01, 0.1)}
     settings = {"trials": 8, "method": "pbt", "total_steps": 6_400}

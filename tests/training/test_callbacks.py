@@ -42,6 +42,7 @@ class Watching:
         self.checkpoints.append(moment.checkpoint)
 
 
+@pytest.mark.brief("fused")
 @pytest.mark.parametrize("policy", ["fused", "single_learner_coarse"])
 def test_they_see_every_iteration_and_change_nothing(policy: str, tmp_path: Path) -> None:
     alone, watching = fragmenta.train(TINY, "CartPole-v1", policy), Watching()

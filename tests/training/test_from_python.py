@@ -55,6 +55,7 @@ def trained(env: Any, **more: Any) -> fragmenta.Result:
     return fragmenta.train("ppo", env, **SMALL | more)
 
 
+@pytest.mark.brief("PPO0")
 @pytest.mark.parametrize(
     "algorithm", ["PPO", pytest.param("fragmenta.algorithms.ppo:PPO", marks=pytest.mark.full), PPO, PPO()]
 )
@@ -64,6 +65,7 @@ def test_an_algorithm_is_a_name_a_class_or_an_instance(algorithm: Any) -> None:
     assert result.summary["params_sha256"] == expected.summary["params_sha256"]
 
 
+@pytest.mark.brief("serial-object", "serial-class")
 @pytest.mark.parametrize(
     ("env", "returns"),
     [
@@ -82,6 +84,7 @@ def test_an_environment_is_any_object_that_makes_or_is_one(env: Any, returns: fl
     assert result.summary["return_mean"] == returns
 
 
+@pytest.mark.full
 def test_environments_from_python_give_the_result_of_their_names() -> None:
     named = trained("gymnasium:CartPole-v1").summary["params_sha256"]
     for env in (gymnasium.make("CartPole-v1"), gymnasium.make_vec("CartPole-v1", num_envs=2)):
@@ -100,6 +103,7 @@ def test_a_vector_says_how_many_environments_there_are(mode: str) -> None:
         vector.close()
 
 
+@pytest.mark.full
 def test_a_vector_of_functions_of_ones_own() -> None:
     vector = gymnasium.vector.SyncVectorEnv([lambda: Walk(pay=2.0)] * 2)
     assert trained(vector).summary["return_mean"] == 10.0
@@ -148,6 +152,7 @@ def test_a_class_of_a_jax_environment(tmp_path: Path) -> None:
     assert result.summary["env"] == "CartPole-v1"
 
 
+@pytest.mark.full
 def test_options_apply_to_objects_as_to_names() -> None:
     options = EnvOptions(env_args={"ends": 3}, stack=2)
     assert trained(Walk, options=RunOptions(env=options)).summary["return_mean"] == 3.0

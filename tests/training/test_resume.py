@@ -131,6 +131,7 @@ def test_values_in_flight_can_be_resumed_with_any_number_of_replicas(tmp_path: P
     assert [record["lag"] for record in resumed.metrics] == [1] * 5
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("first", "second"),
     [("behind", "coarse"), *every([("coarse", "behind"), ("behind", "fused"), ("fused", "behind")], set())],
@@ -196,6 +197,7 @@ def test_a_run_can_be_extended(tmp_path: Path) -> None:
     assert fragmenta.resume(tmp_path / "run").summary["iterations"] == 2 * ITERATIONS
 
 
+@pytest.mark.full
 def test_resumed_from_an_earlier_checkpoint_everything_after_it_is_discarded(tmp_path: Path) -> None:
     options = RunOptions(saving=SaveOptions(checkpoint_every=1, keep_last=10))
     with pytest.raises(StoppedError):  # so that this iteration is saved for certain
@@ -222,6 +224,7 @@ def test_resumed_from_an_earlier_checkpoint_everything_after_it_is_discarded(tmp
     assert marked == [3 * 32, 5 * 32], "the curve has a line at each"
 
 
+@pytest.mark.full
 def test_several_seeds_are_resumed_together(tmp_path: Path) -> None:
     algorithm = fragmenta.A2C(**SMALL, total_steps=ITERATIONS * 32)
     whole = fragmenta.train(algorithm, "CartPole-v1", seeds=2)

@@ -50,6 +50,7 @@ def test_replicas_of_several_seeds() -> None:
     assert_same(one.params, two.params, 1e-5)
 
 
+@pytest.mark.full
 def test_every_seed_has_its_own_run_directory(tmp_path: Path, capsys: Any) -> None:
     run = tmp_path / "run"
     assert main([*QUICK, "--seed", "7", "--seeds", "2", "--run-dir", str(run), "--json"]) == 0

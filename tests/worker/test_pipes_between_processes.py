@@ -75,6 +75,7 @@ def test_arrays_make_a_round_trip(start) -> None:
         np.testing.assert_array_equal(peer.here.recv(20), value)
 
 
+@pytest.mark.brief("shared-recv", "socket-send")
 @pytest.mark.parametrize("waits", ["send", "recv", "drain"])
 def test_a_killed_peer_is_detected_at_once(start, waits: str) -> None:
     peer = start("sleep")
@@ -94,6 +95,7 @@ def test_a_killed_peer_is_detected_at_once(start, waits: str) -> None:
         calls[waits]()
 
 
+@pytest.mark.brief("shared")
 def test_a_peer_that_is_killed_while_we_wait_is_detected_soon(start) -> None:
     peer = start("sleep")
     killer = subprocess.Popen(["/bin/sh", "-c", f"sleep 0.5; kill -9 {peer.process.pid}"])
@@ -104,6 +106,7 @@ def test_a_peer_that_is_killed_while_we_wait_is_detected_soon(start) -> None:
     killer.wait()
 
 
+@pytest.mark.brief("socket")
 def test_a_stopped_peer_is_not_a_dead_one(start) -> None:
     peer = start("echo")
     peer.process.send_signal(signal.SIGSTOP)
@@ -117,6 +120,7 @@ def test_a_stopped_peer_is_not_a_dead_one(start) -> None:
     assert [peer.here.recv(20)[0] for _ in range(2)] == [0, 1]
 
 
+@pytest.mark.brief("shared")
 def test_values_that_a_peer_sent_before_it_died_are_received(start) -> None:
     peer = start("two")
     peer.there.send(0, 5)
@@ -141,6 +145,7 @@ def test_a_receiver_that_is_gone_before_the_sender_connects(kind: str) -> None:
     exchange.close()
 
 
+@pytest.mark.brief("shared")
 def test_a_stalled_consumer_blocks_the_producer_and_nothing_is_lost(start) -> None:
     peer = start("count")
     producer = psutil.Process(peer.process.pid)
