@@ -227,8 +227,9 @@ sys.exit(main(with_added_flags(sys.argv[1:], os.environ.pop(ADDED_FLAGS, ""))))
 """`fragmenta`, as the blocks call it."""
 
 
-def run_apart(page: Path) -> subprocess.CompletedProcess[str]:
-    """Run a page in a process and a directory of its own; its output tells how each block ends."""
+def run_apart(page: Path, output: int | None = subprocess.PIPE) -> subprocess.CompletedProcess[str]:
+    """Run a page in a process and a directory of its own; the output, None for that of this process, tells how each
+    block ends."""
     with tempfile.TemporaryDirectory() as folder:
         programs, place = Path(folder, "bin"), Path(folder, "page")
         programs.mkdir()
@@ -243,7 +244,7 @@ def run_apart(page: Path) -> subprocess.CompletedProcess[str]:
             [sys.executable, "-c", code],
             cwd=place,
             env=environment,
-            stdout=subprocess.PIPE,
+            stdout=output,
             stderr=subprocess.STDOUT,
             text=True,
         )
@@ -251,11 +252,8 @@ def run_apart(page: Path) -> subprocess.CompletedProcess[str]:
 
 def main(names: list[str]) -> int:
     """Run the pages with these names; the exit code is 1 if a block fails."""
-    codes = []
-    for page in [Path(name).resolve() for name in names] or pages():
-        ended = run_apart(page)
-        print(ended.stdout, end="", flush=True)
-        codes.append(ended.returncode)
+    chosen = [Path(name).resolve() for name in names] or pages()
+    codes = [run_apart(page, output=None).returncode for page in chosen]
     return int(any(codes))
 
 
