@@ -132,5 +132,10 @@ def test_pictures_in_the_documentation_are_current(picture: str) -> None:
     assert f"(images/{picture}.svg)" in page.partition(f"\n## {picture}\n")[2].partition("\n## ")[0]
 
 
+def test_the_listing_in_the_documentation_is_current() -> None:
+    plan = project(trace(PPO(), "CartPole-v1"), "single_learner_fine", Cluster(("cpu:0", "cpu:1")))
+    assert f"```text\n{plan}\n```" in (pictures.IMAGES.parent / "policies.md").read_text()
+
+
 def test_the_picture_of_the_readme_is_current() -> None:
     assert (pictures.IMAGES / "overview.svg").read_text() == pictures.overview()
