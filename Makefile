@@ -2,9 +2,10 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
-# Markers: the package is installed; the dependencies of tests and benchmarks are installed, too.
+# Markers: the package is installed; the dependencies of tests and benchmarks are installed, too; and those of the site.
 INSTALLED = $(VENV)/.installed
 READY = $(VENV)/.ready
+DOCS = $(VENV)/.docs
 ADAPTERS = .venv-adapters
 PIP = $(BIN)/python -m pip install --quiet --quiet --constraint constraints.txt
 WHAT ?= cpu
@@ -43,11 +44,12 @@ chaos: $(READY)
 bench: $(READY)
 	$(BIN)/python benchmarks/$(WHAT).py $(ARGS)
 
-# The pictures in docs/ that are drawn from the code.
-docs: $(READY)
+# The pictures and lists in docs/ that are drawn from the code, and the site in build/site.
+docs: $(READY) $(DOCS)
 	$(BIN)/python docs/pictures.py
 	$(BIN)/python docs/rooms.py
 	$(BIN)/python docs/walks.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 # Build wheel and sdist, and train with each in a fresh virtual environment that has nothing else.
 release: $(READY)
@@ -68,6 +70,10 @@ $(INSTALLED): pyproject.toml constraints.txt
 
 $(READY): $(INSTALLED)
 	$(PIP) --editable . --group dev
+	touch $@
+
+$(DOCS): $(INSTALLED)
+	$(PIP) --group docs
 	touch $@
 
 $(VENV)/.adapters: $(INSTALLED)

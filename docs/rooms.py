@@ -1,12 +1,17 @@
-"""The picture of the folders in walk.md, drawn from the imports: `python docs/rooms.py` writes it anew."""
+"""The picture of the folders in walk.md, drawn from the imports: `python docs/rooms.py` draws it anew."""
 
 import ast
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import mean
+
+from fragmenta.flowchart import Curve, Drawing, Rectangle, Text
+from fragmenta.flowchart_svg import svg_file
 
 SOURCE = Path(__file__).parents[1] / "src"
-PAGE = Path(__file__).with_name("walk.md")
-BEGIN, END = "<!-- rooms: drawn by docs/rooms.py -->", "<!-- end of rooms -->"
+PICTURE = Path(__file__).parent / "images" / "rooms.svg"
+COLUMN, ROW, BOX, HEIGHT = 156, 62, 138, 30
+"""Distance of columns and of rows, width and height of a box."""
 SMALL = {"fragmenta", "command", "errors", "version"}
 """Imported by nearly everything, or importing nearly everything: left out of the picture."""
 
@@ -49,24 +54,45 @@ def reachable(edges: dict[str, set[str]], room: str) -> set[str]:
     return seen
 
 
-def diagram() -> str:
-    """The folders as a Mermaid flowchart; an arrow that follows from others is left out."""
+def arrows() -> dict[str, set[str]]:
+    """For every folder, the folders that it imports, without those that it also imports through others."""
     edges = imports()
-    lines = ["flowchart TD"]
-    for room in sorted(edges):
-        others = edges[room]
+    for room, others in edges.items():
         assert room not in reachable(edges, room), f"{room} imports itself through {sorted(others)}"
-        indirect = set[str]().union(*(reachable(edges, other) for other in others))
-        lines += [f"  {room} --> {other}" for other in sorted(others - indirect)]
-    return "\n".join(lines)
+    indirect = {room: set[str]().union(*(reachable(edges, other) for other in edges[room])) for room in edges}
+    return {room: edges[room] - indirect[room] for room in sorted(edges)}
 
 
-def page() -> str:
-    """The page with the picture of now."""
-    before, _, rest = PAGE.read_text().partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n```mermaid\n{diagram()}\n```\n{END}{after}"
+def rows(edges: dict[str, set[str]]) -> list[list[str]]:
+    """The folders from top to bottom, each below all that import it."""
+    level = dict.fromkeys(sorted({*edges, *set[str]().union(*edges.values())}), 0)
+    for _ in level:
+        for room, others in edges.items():
+            for other in others:
+                level[other] = max(level[other], level[room] + 1)
+    return [[room for room in level if level[room] == row] for row in range(max(level.values()) + 1)]
+
+
+def drawing() -> str:
+    """The folders as an SVG file; an arrow that follows from others is left out."""
+    edges = arrows()
+    place: dict[str, tuple[float, float]] = {}
+    for row, unordered in enumerate(rows(edges)):
+        above = {room: [place[other][0] for other in place if room in edges.get(other, ())] for room in unordered}
+        ordered = sorted(unordered, key=lambda room: mean(above[room] or [0]))
+        for column, room in enumerate(ordered):
+            place[room] = (column - (len(ordered) - 1) / 2) * COLUMN, 1 + row * ROW
+    shapes: list[Rectangle | Text | Curve] = []
+    for room, others in edges.items():
+        for other in sorted(others):
+            shapes.append(Curve(((place[room][0], place[room][1] + HEIGHT), place[other])))
+    for room, (x, y) in place.items():
+        shapes += [Rectangle(x - BOX / 2, y, BOX, HEIGHT, False), Text(x, y + 20, room, "plain")]
+    right = max(x for x, _ in place.values()) + BOX / 2 + 1
+    bottom = max(y for _, y in place.values()) + HEIGHT + 1
+    label = "The folders of the source code, and which imports which"
+    return svg_file(Drawing(-right, 2 * right, bottom, label, tuple(shapes)))
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page())
+    PICTURE.write_text(drawing())

@@ -255,8 +255,8 @@ def run(what: str, folder: str) -> None:
 def section(what: str, walk: Walk) -> str:
     """A walk as walk.md shows it."""
     counts = f"{walk.returns} returns to a file already left, {len(walk.places) - 1} copies:"
-    files = "\n".join(f"    {file}" for file in walk.files)
-    return f"{BEGIN.format(what)}\n{counts}\n\n{files}\n\n{END}"
+    files = "\n".join(walk.files)
+    return f"{BEGIN.format(what)}\n{counts}\n\n```text\n{files}\n```\n\n{END}"
 
 
 def page() -> str:

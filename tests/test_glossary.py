@@ -44,4 +44,4 @@ def test_pages_and_messages_follow_the_glossary() -> None:
 
 def test_the_picture_of_the_rooms_is_current() -> None:
     """Drawing it also fails if folders import each other."""
-    assert rooms.PAGE.read_text() == rooms.page()
+    assert rooms.PICTURE.read_text() == rooms.drawing(), "run `make docs`"

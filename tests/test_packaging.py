@@ -15,10 +15,10 @@ ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 AVAILABLE = PROJECT["project"]["optional-dependencies"]
 PLACEHOLDER = "extra"
-"""In the README, stands for any of them."""
+"""On the page of environments, stands for any of them."""
 TEXTS = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "Makefile")),
-    *(ROOT / "docs").glob("*.md"),
+    *(ROOT / "docs").rglob("*.md"),
     *(ROOT / "src").rglob("*.py"),
 ]
 
@@ -37,7 +37,7 @@ def test_extras_in_pages_and_messages_exist() -> None:
 
 def test_extras_in_tables_of_environments_exist() -> None:
     heads = r"\| (?:on the host|in JAX) \| name \| extra \|\n\|[-|]+\|\n((?:\|.*\n)+)"
-    tables = re.findall(heads, (ROOT / "README.md").read_text())
+    tables = re.findall(heads, (ROOT / "docs" / "environments.md").read_text())
     listed = {row.rsplit("|", 2)[1].strip(" `") for table in tables for row in table.splitlines()}
     assert len(tables) == 2
     assert listed == set(EXTRAS.values()) | set(ADAPTERS)
@@ -53,9 +53,10 @@ def test_tests_run_with_these_extras(extra: str) -> None:
     assert set(AVAILABLE[extra]) <= set(PROJECT["dependency-groups"]["dev"])
 
 
-def test_every_dependency_of_an_extra_for_tests_is_pinned() -> None:
+def test_every_dependency_of_tests_and_the_site_is_pinned() -> None:
     pinned = {re.split(r"[=;]", line)[0].lower() for line in (ROOT / "constraints.txt").read_text().splitlines()}
-    wanted = {re.split(r"[\[<>=]", line)[0].lower() for line in PROJECT["dependency-groups"]["dev"]}
+    groups = PROJECT["dependency-groups"]
+    wanted = {re.split(r"[\[<>=]", line)[0].lower() for line in [*groups["dev"], *groups["docs"]]}
     assert wanted <= pinned
 
 

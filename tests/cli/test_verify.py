@@ -38,6 +38,12 @@ def test_every_synchronous_policy_is_verified(capsys: pytest.CaptureFixture[str]
     assert lines[-1] == "5 equal, 3 refused"
 
 
+def test_a_policy_that_places_nested_stages_is_verified(capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--policy", "central", "--replicas", "2", "--num-envs", "4", "--iterations", "1"]
+    assert main(["verify", "a2c", "CartPole-v1", *flags]) == 0
+    assert capsys.readouterr().out.endswith("1 equal\n")
+
+
 def doubled(leaf: Any) -> Any:
     return leaf * 2 + 1
 

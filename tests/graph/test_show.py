@@ -1,16 +1,15 @@
 """Listings and drawings of plans."""
 
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+import pictures
 from fragmenta import A2C, IMPALA, MAPPO, PPO, Cluster, project, trace
 from fragmenta.graph import Operator
 from fragmenta.graph.show import to_mermaid
 from loops.ppo import TrainStatePPO
-from pictures import PICTURES, diagram
 
 TWO = Cluster(("cpu:0", "cpu:1", "cpu:2"), replicas=2)
 GRAPH = trace(PPO(num_envs=8), "CartPole-v1")
@@ -125,8 +124,18 @@ def test_the_plan_says_what_replicas_cost() -> None:
     )
 
 
-@pytest.mark.parametrize("picture", sorted(PICTURES))
+@pytest.mark.parametrize("picture", sorted(pictures.PICTURES))
 def test_pictures_in_the_documentation_are_current(picture: str) -> None:
-    """`python docs/pictures.py` rewrites them."""
-    text = (Path(__file__).parents[2] / "docs" / "policies.md").read_text()
-    assert diagram(picture) in text
+    """`python docs/pictures.py` draws them anew."""
+    assert (pictures.IMAGES / f"{picture}.svg").read_text() == pictures.picture(picture)
+    page = (pictures.IMAGES.parent / "policies.md").read_text()
+    assert f"(images/{picture}.svg)" in page.partition(f"\n## {picture}\n")[2].partition("\n## ")[0]
+
+
+def test_the_listing_in_the_documentation_is_current() -> None:
+    plan = project(trace(PPO(), "CartPole-v1"), "single_learner_fine", Cluster(("cpu:0", "cpu:1")))
+    assert f"```text\n{plan}\n```" in (pictures.IMAGES.parent / "policies.md").read_text()
+
+
+def test_the_picture_of_the_readme_is_current() -> None:
+    assert (pictures.IMAGES / "overview.svg").read_text() == pictures.overview()

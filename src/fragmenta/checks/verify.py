@@ -11,7 +11,7 @@ from fragmenta.algorithms import Algorithm
 from fragmenta.algorithms.named import AlgorithmLike, algorithm_from
 from fragmenta.checks.differences import Difference, Snapshot, gap, rounding
 from fragmenta.command import command
-from fragmenta.coordinator.plan import project
+from fragmenta.coordinator.plan import informed, project
 from fragmenta.engines import ENGINES, EngineOptions, Setup, engine_named
 from fragmenta.engines.hardware import ensure_cpu_devices, keep_compiled_programs
 from fragmenta.envs import Environment, EnvOptions, make
@@ -188,8 +188,7 @@ def _cluster(engine: str, replicas: int) -> Cluster:
 
 
 def _check_synchronous(graph: Graph, policy: str | Policy, cluster: Cluster) -> None:
-    visible = dataclasses.replace(cluster, agents=graph.sizes["agents"], host=graph.host_stages)
-    fragments = resolve(policy)(graph.top_stages, visible)
+    fragments = resolve(policy)(graph.top_stages, informed(cluster, graph))
     if not all(delivery.waits for fragment in fragments for delivery in getattr(fragment, "delivery", ())):
         name = policy if isinstance(policy, str) else getattr(policy, "__name__", "policy")
         raise ConfigError(f"policy '{name}' cannot be verified: {ASYNCHRONOUS}")

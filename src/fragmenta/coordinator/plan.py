@@ -21,9 +21,7 @@ def project(graph: Graph, policy: str | Policy, cluster: Cluster, merge: bool = 
         raise ConfigError(f"lag is {cluster.lag}: choose 0 or 1")
     if cluster.max_lag is not None and cluster.max_lag < 0:
         raise ConfigError(f"max_lag is {cluster.max_lag}: it must be at least 0")
-    nested = tuple(stage for stage in graph.stages if stage not in graph.top_stages)
-    graph_facts = {"host": graph.host_stages, "nested": nested, "rollout": graph.rollout_stages}
-    cluster = dataclasses.replace(cluster, agents=graph.sizes.get("agents", 1), **graph_facts)
+    cluster = informed(cluster, graph)
     function = resolve(policy)
     name = policy if isinstance(policy, str) else getattr(policy, "__name__", "policy")
     fragments = list(function(graph.top_stages, cluster))
@@ -43,3 +41,10 @@ def project(graph: Graph, policy: str | Policy, cluster: Cluster, merge: bool = 
     if cluster.max_lag is not None and not any(delivery.kind == "latest" for delivery in kinds):
         raise ConfigError(f"max_lag is {cluster.max_lag}, but policy '{name}' is not asynchronous: leave it out")
     return plan
+
+
+def informed(cluster: Cluster, graph: Graph) -> Cluster:
+    """The cluster with everything that a distribution policy may know of the graph besides its stages."""
+    nested = tuple(stage for stage in graph.stages if stage not in graph.top_stages)
+    graph_facts = {"host": graph.host_stages, "nested": nested, "rollout": graph.rollout_stages}
+    return dataclasses.replace(cluster, agents=graph.sizes.get("agents", 1), **graph_facts)
