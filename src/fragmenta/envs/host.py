@@ -17,7 +17,8 @@ from fragmenta.stage import per_environment, stage
 from fragmenta_core.faults import EnvironmentFaultError, UnusableError
 from fragmenta_core.spaces import Space, assemble, leaves
 from fragmenta_host.catalogue import Spec
-from fragmenta_host.pool import ClosedPoolError, Pool, PoolOptions
+from fragmenta_host.options import PoolOptions
+from fragmenta_host.pool import ClosedPoolError, Pool
 
 
 def _is_news(record: logging.LogRecord) -> bool:

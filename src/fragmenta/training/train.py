@@ -12,11 +12,10 @@ from fragmenta.algorithms import Algorithm
 from fragmenta.algorithms.named import AlgorithmLike, algorithm_from
 from fragmenta.engines import ENGINES, EngineOptions, Setup, engine_named
 from fragmenta.engines.in_flight import fits
-from fragmenta.envs import Environment, make
+from fragmenta.envs import make
 from fragmenta.envs.objects import fixed_count
 from fragmenta.errors import ConfigError
 from fragmenta.evaluation.periodic import EvaluationOptions, PeriodicEvaluation
-from fragmenta.graph import Plan
 from fragmenta.graph.show import to_mermaid
 from fragmenta.pictures.curve import draw_curve
 from fragmenta.policies import Cluster, Policy
@@ -36,6 +35,7 @@ from fragmenta.training.planning import PlannedRun, Request, plan_run
 from fragmenta.training.result import Result
 from fragmenta.training.seeds import Seeds, write_seeds
 from fragmenta.training.start import Start
+from fragmenta.training.stepping import settled
 from fragmenta.training.stopping import Stop, StoppedError, stopped_by_signals
 
 STOPPED = (StoppedError, KeyboardInterrupt)
@@ -187,35 +187,35 @@ def _start(
     watcher: Watcher | None,
 ) -> Result:
     started, request = time.monotonic(), run.request
-    if watcher:
-        steps = run.steps_per_iteration * run.plan.arrivals
-        environments = _place(run) + _resumed(request.env, run.plan, checkpoint)
-        watcher.planned(run.plan, request.algorithm, steps, environments)
-    setup = Setup(
-        run.plan,
-        run.trained,
-        request.env,
-        run.policy,
-        run.cluster,
-        request.options.merge,
-        request.seed,
-        request.options.deadline,
-        options=request.options.engine,
-        logs=_logs(directory, request.engine),
-    )
-    with _services(run, directory) as services:
-        job = Job(
-            setup,
-            run.steps_per_iteration,
-            run.identity(),
-            started,
-            request.options.timeline,
-            directory,
-            *services,
-            watcher,
-            callbacks,
+    with settled(run, checkpoint) as environments:
+        if watcher:
+            steps = run.steps_per_iteration * run.plan.arrivals
+            watcher.planned(run.plan, request.algorithm, steps, environments)
+        setup = Setup(
+            run.plan,
+            run.trained,
+            request.env,
+            run.policy,
+            run.cluster,
+            request.options.merge,
+            request.seed,
+            request.options.deadline,
+            options=request.options.engine,
+            logs=_logs(directory, request.engine),
         )
-        result = run_job(job, _start_of(run, directory, checkpoint))
+        with _services(run, directory) as services:
+            job = Job(
+                setup,
+                run.steps_per_iteration,
+                run.identity(),
+                started,
+                request.options.timeline,
+                directory,
+                *services,
+                watcher,
+                callbacks,
+            )
+            result = run_job(job, _start_of(run, directory, checkpoint))
     if directory:
         _write_results(run, directory, result)
     return result
@@ -278,20 +278,3 @@ def _start_of(run: PlannedRun, directory: RunDirectory | None, checkpoint: Check
     if not fits(run.plan, checkpoint.in_flight):
         checkpoint = dataclasses.replace(checkpoint, in_flight={})
     return Start(algorithm, seed, checkpoint, f"the checkpoint of '{directory.path}'", directory.earlier)
-
-
-def _place(run: PlannedRun) -> str:
-    request = run.request
-    on_host = run.cluster.apart and request.env.host_pool
-    where = request.env.where(request.algorithm.num_envs, run.plan.lanes)
-    how = "on the host, in the processes that step them" if on_host else where
-    return f"{request.algorithm.num_envs} of {request.env_name}, {how}"
-
-
-def _resumed(env: Environment, plan: Plan, checkpoint: Checkpoint | None) -> str:
-    if checkpoint is None:
-        return ""
-    anew = ", which start new episodes because their state cannot be saved" if not env.is_replayable else ""
-    dropped = checkpoint.in_flight and not fits(plan, checkpoint.in_flight)
-    without = ", without the values in flight: this plan does not use them" if dropped else ""
-    return f"{anew}; resumed after {checkpoint.steps:,} steps{without}"
