@@ -200,10 +200,13 @@ def hang(engine: str = "processes", restarts: int = 0, deadline: float = 60.0, *
     )
 
 
-def test_an_environment_that_hangs_ends_the_run_with_its_own_line(capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("engine", ["processes", pytest.param("ray", marks=pytest.mark.full)])
+def test_an_environment_that_hangs_ends_the_run_with_its_own_line(
+    engine: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     line = r"^environment \d of faulty_envs:Steady, step 5: did not finish within 3 s; use --env-mode processes --env"
     with pytest.raises(EnvironmentFaultError, match=line) as caught:
-        hang()
+        hang(engine)
     assert caught.value.trace == ""
     assert "fragmenta: " not in capfd.readouterr().err, "it is not replaced, and the guard has nothing to add"
 
