@@ -91,7 +91,7 @@ def _play(env: Environment, num_envs: int, seed: int, parts: int = 1) -> _Rollou
     return _Rollout(first, jax.tree.map(lambda *x: np.concatenate(x, axis=1), *trajectories))
 
 
-def _random_actions(env: Environment, num_envs: int) -> np.ndarray:
+def _random_actions(env: Environment, num_envs: int) -> Any:
     team = () if env.team_size is None else (env.team_size,)
     return random_actions(env.action_space, (STEPS, num_envs, *team))
 

@@ -12,10 +12,11 @@ from fragmenta.algorithms import Algorithm
 from fragmenta.algorithms.named import AlgorithmLike, algorithm_from
 from fragmenta.engines import ENGINES, EngineOptions, Setup, engine_named
 from fragmenta.engines.in_flight import fits
-from fragmenta.envs import make
+from fragmenta.envs import Environment, make
 from fragmenta.envs.objects import fixed_count
 from fragmenta.errors import ConfigError
 from fragmenta.evaluation.periodic import EvaluationOptions, PeriodicEvaluation
+from fragmenta.graph import Plan
 from fragmenta.graph.show import to_mermaid
 from fragmenta.pictures.curve import draw_curve
 from fragmenta.policies import Cluster, Policy
@@ -187,9 +188,10 @@ def _start(
     watcher: Watcher | None,
 ) -> Result:
     started, request = time.monotonic(), run.request
-    with settled(run, checkpoint) as environments:
+    with settled(run) as environments:
         if watcher:
             steps = run.steps_per_iteration * run.plan.arrivals
+            environments += _resumed(request.env, run.plan, checkpoint)
             watcher.planned(run.plan, request.algorithm, steps, environments)
         setup = Setup(
             run.plan,
@@ -278,3 +280,12 @@ def _start_of(run: PlannedRun, directory: RunDirectory | None, checkpoint: Check
     if not fits(run.plan, checkpoint.in_flight):
         checkpoint = dataclasses.replace(checkpoint, in_flight={})
     return Start(algorithm, seed, checkpoint, f"the checkpoint of '{directory.path}'", directory.earlier)
+
+
+def _resumed(env: Environment, plan: Plan, checkpoint: Checkpoint | None) -> str:
+    if checkpoint is None:
+        return ""
+    anew = ", which start new episodes because their state cannot be saved" if not env.is_replayable else ""
+    dropped = checkpoint.in_flight and not fits(plan, checkpoint.in_flight)
+    without = ", without the values in flight: this plan does not use them" if dropped else ""
+    return f"{anew}; resumed after {checkpoint.steps:,} steps{without}"
