@@ -16,7 +16,8 @@ import psutil
 
 import fragmenta
 from fragmenta_host.catalogue import Spec
-from fragmenta_host.pool import Pool, PoolOptions
+from fragmenta_host.options import PoolOptions
+from fragmenta_host.pool import Pool
 
 SETTLED = 0.2
 """The fraction of a run after which memory must not grow."""

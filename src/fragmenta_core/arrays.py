@@ -55,6 +55,10 @@ class Description:
         bounds = list(self.bounds) or bounds_of(self.observation)
         return bounds if self.agents is None else [part.with_zero() for part in bounds]
 
+    def rows(self, count: int) -> tuple[int, ...]:
+        """The leading dimensions of an array of `count` environments, with one for agents where there are several."""
+        return (count,) if self.agents is None else (count, self.agents)
+
     def fields(self) -> Iterator[tuple[str, tuple[int, ...], str]]:
         """Name, shape and type of every array of one environment."""
         team = () if self.agents is None else (self.agents,)

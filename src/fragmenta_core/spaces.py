@@ -4,6 +4,8 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 
 @dataclasses.dataclass(frozen=True)
 class Discrete:
@@ -81,3 +83,14 @@ def assemble(space: Space, arrays: Iterator[Any]) -> Any:
     if isinstance(space, Dict):
         return {name: assemble(part, arrays) for name, part in sorted(space.spaces)}
     return next(arrays)
+
+
+def random_actions(space: Space, shape: tuple[int, ...]) -> np.ndarray:
+    """An array of that shape of random actions, the same at every call; unbounded ones are within a thousand."""
+    rng = np.random.default_rng(0)
+    if isinstance(space, Discrete):
+        return rng.integers(space.n, size=shape).astype(np.int32)
+    if isinstance(space, MultiDiscrete):
+        return rng.integers(space.choices, size=(*shape, len(space.choices))).astype(np.int32)
+    assert isinstance(space, Box)
+    return rng.uniform(max(space.low, -1e3), min(space.high, 1e3), (*shape, *space.shape)).astype(np.float32)

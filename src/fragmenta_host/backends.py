@@ -8,7 +8,7 @@ import numpy as np
 from fragmenta_core.arrays import Arrays, Description
 from fragmenta_core.faults import Fault
 from fragmenta_host.catalogue import Spec, single_maker, vector_class
-from fragmenta_host.guard import Guard
+from fragmenta_host.guard import Busy, Guard
 from fragmenta_host.nan import nan_faults
 from fragmenta_host.priority import never_preempt
 from fragmenta_host.serial import SerialEnvs
@@ -54,6 +54,7 @@ class InProcess:
         self.arrays = Arrays(description, count)
         self._guard = Guard(str(spec), first, timeout)
         self.arrays.busy = self._guard.busy
+        self._watched = Busy(self._guard.steps, self._guard.busy)
         maker = single_maker(spec)
         self._serial_envs = [
             SerialEnvs(maker, description, self.arrays, range(i, count, threads), i) for i in range(threads)
@@ -72,6 +73,16 @@ class InProcess:
             return self._serial_envs[0].step(low, high), []
         results = self._threads.map(lambda envs: envs.step(low, high), self._serial_envs)
         return [fault for faults in results for fault in faults], []
+
+    def hanging(self, seconds: float) -> int | None:
+        """The environment that has been busy for that long, if one has, as found by calling this again and again.
+
+        From then on, the guard is silent: the caller says it.
+        """
+        index = self._watched.longer_than(seconds)
+        if index is not None:
+            self._guard.close()
+        return index
 
     def caught_up(self, fault: Fault, low: int, high: int) -> bool:
         """Never: here environments fail individually."""

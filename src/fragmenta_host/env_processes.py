@@ -80,6 +80,25 @@ class EnvProcesses:
                 faults.append(self._lost(i, process.gone(None)))
         return faults, restarted
 
+    @property
+    def count(self) -> int:
+        """The number of processes."""
+        return len(self._processes)
+
+    def seconds_in_turn(self, steps: int) -> float:
+        """Seconds of that many steps of all environments, of one process after the other; GoneError if one fails."""
+        seconds = 0.0
+        for process in self._processes:
+            answer = process.order({"order": "time", "steps": steps}, self._timeout)
+            for fault in reported_faults(answer):
+                raise GoneError(fault.what)
+            seconds += answer["seconds"]
+        return seconds
+
+    def forget_environments(self) -> None:
+        """Close all environments; the next reset makes new ones in the same processes."""
+        self._everywhere(lambda i: self._processes[i].begin({"order": "forget"}))
+
     def caught_up(self, fault: Fault, low: int, high: int) -> bool:
         """A process is lost for all lanes at once; the first lane to notice replaces it."""
         i, lane_generations = self._owner[fault.index], self._lane_generations.get((low, high))

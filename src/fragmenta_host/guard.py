@@ -48,6 +48,24 @@ class Guard:
         self._finalizer()
 
 
+class Busy:
+    """Finds an environment that stays busy, by looking at what a guard sees again and again."""
+
+    def __init__(self, steps: np.ndarray, busy: np.ndarray) -> None:
+        self._steps, self._busy = steps, busy
+        self._last: tuple[int, list[int]] | None = None
+        self._since = time.monotonic()
+
+    def longer_than(self, seconds: float) -> int | None:
+        """The index of an environment that has been busy for that long, if there is one."""
+        now = int(self._steps[0]), self._busy.tolist()
+        if now != self._last:
+            self._last, self._since = now, time.monotonic()
+        if not self._busy.any() or time.monotonic() - self._since <= seconds:
+            return None
+        return int(self._busy[self._busy > 0][0]) - 1
+
+
 def _end(process: subprocess.Popen, line: int) -> None:
     os.write(line, OVER)
     os.close(line)
@@ -63,28 +81,26 @@ def main() -> None:
     """Watch until the guarded process closes its environments or ends."""
     descriptor, memory, process, timeout, first, name = sys.argv[1:]
     line, (steps, busy) = int(descriptor), _views(int(memory))
-    last, since, told = None, time.monotonic(), False
+    watched, told = Busy(steps, busy), None
     while not select.select([line], [], [], LOOK_SECONDS)[0]:
-        now = int(steps[0]), busy.tolist()
-        if now != last:
-            last, since, told = now, time.monotonic(), False
-        elif busy.any() and not told and time.monotonic() - since > float(timeout):
-            told = True
-            which = _named(busy, int(first), name)
+        index = watched.longer_than(float(timeout))
+        if index is not None and index != told:
+            which = _named(index, int(first), name)
             _say(
                 f"{which} has not finished its step within {float(timeout):g} s and blocks the run: end it with kill "
                 f"-9 {process}, or use --env-mode processes, where that is an error or a restart"
             )
+        told = index
     if os.read(line, 1) != OVER and busy.any():
-        which = _named(busy, int(first), name)
+        which = _named(int(busy[busy > 0][0]) - 1, int(first), name)
         _say(
             f"the process ended while it stepped {which}: with --env-mode processes the error says how, and "
             f"--env-restarts N restarts it"
         )
 
 
-def _named(busy: np.ndarray, first: int, name: str) -> str:
-    return f"environment {first + int(busy[busy > 0][0]) - 1} of {name}"
+def _named(index: int, first: int, name: str) -> str:
+    return f"environment {first + index} of {name}"
 
 
 def _say(text: str) -> None:

@@ -1,7 +1,7 @@
 """PettingZoo environments, via its parallel API: inactive agents keep their rows, and a mask marks the active ones."""
 
 import importlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -9,17 +9,21 @@ import numpy as np
 from pettingzoo import ParallelEnv
 
 from fragmenta_core.arrays import Description
-from fragmenta_core.faults import UnusableError
+from fragmenta_core.faults import UnusableError, WrongValueError
 from fragmenta_core.loading import construct, load
 from fragmenta_core.spaces import leaves
 from fragmenta_host.catalogue import Spec
-from fragmenta_host.gymnasium_spaces import action_maker, action_space, convert, exact_bounds, flattener
+from fragmenta_host.gymnasium_spaces import action_maker, action_space, convert, exact_bounds, flattener, mismatch
 from fragmenta_host.single import ResetResult, StepResult
+from fragmenta_host.values import shown
 
 MOVED = {"mpe": "mpe2"}
 """Families that have become separate packages."""
 FAMILIES = ("atari", "butterfly", "classic", "sisl")
 """Families still in PettingZoo, each with an extra of the same name for its dependencies."""
+RESET = "observations", "infos"
+STEP = "observations", "rewards", "terminations", "truncations", "infos"
+"""What a reset and a step return: a dictionary by agent each."""
 
 
 class PettingZooEnv:
@@ -53,32 +57,33 @@ class PettingZooEnv:
         converted = convert(observation), action_space(action)
         self.description = Description(*converted, len(self._agents), bounds=exact_bounds(observation))
         self._flat, self._to_actions, self._action_space = flattener(observation), action_maker(action), action
-        self._empty = [np.zeros(shape, dtype) for _, shape, dtype in leaves(self.description.observation)]
+        self._space, self._leaves = observation, leaves(self.description.observation)
+        self._empty = [np.zeros(shape, dtype) for _, shape, dtype in self._leaves]
 
     def reset(self, seed: int | None) -> ResetResult:
         """Start an episode."""
-        observations, _ = self.env.reset(seed=seed)
-        return self._rows(observations), self._mask(self.env.agents)
+        observations, _ = _dictionaries(self.env.reset(seed=seed), RESET)
+        return self._rows(observations, self.env.agents), self._mask(self.env.agents)
 
     def step(self, action: Any) -> StepResult:
         """One step of the active agents; the actions of the others are dropped."""
         active = set(self.env.agents)
         actions = {agent: chosen for agent, chosen in zip(self._agents, action, strict=True) if agent in active}
-        observations, rewards, terminated, truncated, _ = self.env.step(actions)
-        reward = np.asarray([rewards.get(agent, 0.0) if agent in active else 0.0 for agent in self._agents], np.float32)
+        observations, rewards, terminated, truncated, _ = _dictionaries(self.env.step(actions), STEP)
         remaining = [a for a in self.env.agents if not terminated.get(a, False) and not truncated.get(a, False)]
+        rows, reward = self._rows(observations, remaining), self._rewards(rewards, active, remaining)
         if remaining:
-            return self._rows(observations), reward, False, False, self._mask(remaining)
+            return rows, reward, False, False, self._mask(remaining)
         # An agent truncated at the end would have continued: its last observation still has a value.
         cut = [agent for agent in active if truncated.get(agent, False) and not terminated.get(agent, False)]
-        return self._rows(observations), reward, not cut, bool(cut), self._mask(cut)
+        return rows, reward, not cut, bool(cut), self._mask(cut)
 
     def parts(self, observations: Sequence[Any]) -> Iterable[Sequence[Any]]:
         """Observations are converted to arrays at every step already, because some agents may have none."""
         return zip(*observations, strict=True)
 
     def mismatch(self, observation: Any) -> str | None:
-        """None: agents' observations are converted in `step`, which raises if one does not fit its space."""
+        """None: agents' observations are converted in `step`, which says whose does not fit its space."""
         return None
 
     def alive(self, infos: Sequence[Any]) -> Sequence[Any]:
@@ -98,13 +103,57 @@ class PettingZooEnv:
         """Close the environment."""
         self.env.close()
 
-    def _rows(self, observations: dict[Any, Any]) -> list[np.ndarray]:
-        """The arrays of all agents' observations, zero for agents without one."""
-        leaves_per_agent = [self._flat(observations[a]) if a in observations else self._empty for a in self._agents]
-        return [np.stack(parts) for parts in zip(*leaves_per_agent, strict=True)]
+    def _rows(self, observations: Mapping[Any, Any], remaining: Sequence[Any]) -> list[np.ndarray]:
+        """The arrays of all agents' observations, zero for agents without one, which must have dropped out."""
+        try:
+            leaves_per_agent = [self._flat(observations[a]) if a in observations else self._empty for a in self._agents]
+            rows = [np.stack(parts) for parts in zip(*leaves_per_agent, strict=True)]
+            if all(map(observations.__contains__, remaining)) and all(row.dtype.kind in "biuf" for row in rows):
+                return rows
+        except Exception:
+            if not self._problem(observations, remaining):
+                raise
+        raise WrongValueError(self._problem(observations, remaining))
+
+    def _problem(self, observations: Mapping[Any, Any], remaining: Sequence[Any]) -> str:
+        """What is wrong with the observations, in words; empty if nothing is."""
+        for agent in remaining:
+            if agent not in observations:
+                returned = ", ".join(map(str, observations)) or "none"
+                return f"returned observations without '{agent}', which is active (returned: {returned})"
+        for agent, value in observations.items():
+            name = f"observation of '{agent}'"
+            if problem := mismatch(self._space, value, name):
+                return problem
+            for leaf, (_, shape, _) in zip(self._flat(value), self._leaves, strict=True):
+                if np.shape(leaf) != shape:
+                    return f"returned {name} of shape {np.shape(leaf)}, expected {shape}"
+        return ""
+
+    def _rewards(self, rewards: Mapping[Any, Any], active: set[Any], remaining: Sequence[Any]) -> np.ndarray:
+        """The rewards of all agents, zero for those that had dropped out."""
+        for agent in remaining:
+            if agent not in rewards:
+                raise WrongValueError(f"returned rewards without '{agent}', which is active")
+        values = [rewards.get(agent, 0.0) if agent in active else 0.0 for agent in self._agents]
+        for agent, value in zip(self._agents, values, strict=True):
+            if type(value) is not float and (np.ndim(value) or np.asarray(value).dtype.kind not in "biuf"):
+                raise WrongValueError(f"returned reward {shown(value)} of '{agent}', expected a number")
+        return np.array(values, np.float32)
 
     def _mask(self, agents: list[Any]) -> np.ndarray:
         return np.asarray([agent in agents for agent in self._agents])
+
+
+def _dictionaries(result: Any, names: tuple[str, ...]) -> Any:
+    """What a reset or a step returned, all of it by agent."""
+    if not isinstance(result, tuple) or len(result) != len(names):
+        returned = f"{len(result)} values" if isinstance(result, tuple) else type(result).__name__
+        raise WrongValueError(f"returned {returned}, expected {', '.join(names)}")
+    for name, value in zip(names[:-1], result, strict=False):
+        if not isinstance(value, Mapping):
+            raise WrongValueError(f"returned {shown(value)} as its {name}, expected a dictionary by agent")
+    return result
 
 
 def _module(name: str, title: str) -> ModuleType:

@@ -1,8 +1,6 @@
 """The pool of a run's host environments: starts, steps, restarts and closes them."""
 
 import dataclasses
-import math
-import os
 import sys
 import threading
 import time
@@ -10,34 +8,23 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fragmenta_core.arrays import MOST_PROCESSES, Description
+from fragmenta_core.arrays import Description
 from fragmenta_core.faults import EnvironmentFaultError, Fault, UnusableError
+from fragmenta_core.spaces import random_actions
 from fragmenta_host.backends import Backend, InProcess, RestartingBackend, Vectors
 from fragmenta_host.catalogue import Spec
+from fragmenta_host.choosing import Choice, chosen, described, measure, proposal
 from fragmenta_host.env_process import ENDING_SECONDS
 from fragmenta_host.env_processes import EnvProcesses, Lane
-from fragmenta_host.trial import TRIAL_SECONDS, describe
+from fragmenta_host.options import PoolOptions, check, cores
+from fragmenta_host.trial import describe
 
-MODES = ("auto", "serial", "threads", "processes")
-HAND_OVER_SECONDS = 60e-6
-"""Overhead of a lane's step for each process that it uses."""
+GUARD_WAITS = 5.0
+"""Seconds by which a guard leaves it to the process of a part to say itself that an environment hangs."""
 
 
 class ClosedPoolError(RuntimeError):
     """A step was requested while or after the environments were closed: the run is over."""
-
-
-@dataclasses.dataclass(frozen=True)
-class PoolOptions:
-    """How environments are stepped."""
-
-    mode: str = "auto"
-    workers: int | None = None
-    """Processes or threads; by default one per core available to this process."""
-    restarts: int = 0
-    """How many faults are handled by restarting environments."""
-    timeout: float = 60.0
-    """Seconds that one request to an environment process may take, mainly a step."""
 
 
 class Stepped(NamedTuple):
@@ -74,6 +61,8 @@ class Pool:
         self._lanes: dict[int, threading.Lock] = {}  # by first index of the lane; held during its step
         self._closing = False
         self._steps: dict[int, int] = {}
+        self._most_workers, self._guard_waits = cores(), 0.0
+        self._measured: dict[tuple[int, int], Choice] = {}  # by number of environments and lanes
         if spec.is_vector and self.options.restarts:
             raise UnusableError(f"{spec} cannot restart single environments: leave out env_restarts")
         if (bound := spec.bound_here) and (self.options.mode not in ("auto", "serial") or self.options.restarts):
@@ -84,17 +73,17 @@ class Pool:
         )
 
     def twin(self) -> "Pool":
-        """Another pool of the same environments, with the description and step time already known."""
-        return Pool(self.spec, self.options, (self.description, self.step_seconds))
+        """Another pool of the same environments, with everything already known about them."""
+        twin = Pool(self.spec, self.options, (self.description, self.step_seconds))
+        twin._measured = self._measured
+        return twin
 
     def __reduce__(self) -> Any:
         return Pool, (self.spec, self.options, (self.description, self.step_seconds))
 
     def open_part(self, first: int, max_workers: int) -> None:
         """Start a run in which this pool has only one lane of the environments, from index `first` on."""
-        self._first = first
-        if self.options.workers is None:
-            self.options = dataclasses.replace(self.options, workers=max_workers)
+        self._first, self._most_workers, self._guard_waits = first, max_workers, GUARD_WAITS
         self.open(1)
 
     def open(self, parts: int) -> None:
@@ -104,6 +93,29 @@ class Pool:
             self._parts = parts
             self._end_backend()
 
+    def settle(self, count: int, parts: int) -> None:
+        """Decide how `count` environments are stepped in `parts` lanes, by a measurement where nothing else decides.
+
+        Processes that are the faster way stay for the run, with new environments; `close` ends them.
+        """
+        candidate, is_certain = self._proposal(count, parts)
+        if is_certain or (count, parts) in self._measured:
+            return
+        self._end_backend()
+        self._count, self._parts = count, parts
+        self._backend = backend = self._start(candidate)
+        assert isinstance(backend, EnvProcesses)
+        times = None
+        if not backend.reset(np.arange(count)):
+            size, actions = count // parts, random_actions(self.description.action, self.description.rows(count))
+            lanes = [(low, low + size) for low in range(0, count, size)]
+            times = measure(backend, actions, lanes, count * self.step_seconds)
+        self._measured[count, parts] = choice = chosen(times, candidate.workers)
+        if choice.mode == "serial" or times is None:
+            self._end_backend()
+        else:
+            backend.forget_environments()  # theirs may be a state that no seed resets
+
     def reset(self, seeds: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
         """Start an episode in one environment per seed; returns observations, and which agents are active."""
         self._seeds, self._steps, self._closing = np.array(seeds), {}, False
@@ -111,7 +123,10 @@ class Pool:
             if len(seeds) != self._count:
                 self._end_backend()
             if self._backend is None:
-                self._count, self._backend = len(seeds), self._start(len(seeds))
+                self.settle(len(seeds), self._parts)
+            if self._backend is None:
+                self._count = len(seeds)
+                self._backend = self._start(self._choice(self._count, self._parts)[0])
             while faults := self._backend.reset(self._seeds):
                 self._recover(faults, 0, (0, 0))
             arrays, size = self._backend.arrays, max(1, len(seeds) // self._parts)
@@ -159,6 +174,15 @@ class Pool:
         self._last_observation[low] = observation
         return Stepped(observation, next_observation, reward, terminated, truncated, alive, next_alive, ended)
 
+    def hanging(self) -> EnvironmentFaultError | None:
+        """The fault of an environment that hangs in this process, as found by another thread that asks repeatedly."""
+        backend, timeout = self._backend, self.options.timeout
+        index = backend.hanging(timeout) if isinstance(backend, InProcess) else None
+        if index is None:
+            return None
+        fault, step = Fault(index, f"did not finish within {timeout:g} s"), max(self._steps.values(), default=0)
+        return self._fatal(fault, step, "; use --env-mode processes --env-restarts N to restart it")
+
     def close(self) -> None:
         """End all processes and threads. A running step may finish, up to a time limit; no other begins."""
         self._closing = True
@@ -166,46 +190,31 @@ class Pool:
         self.failure = None  # its traceback keeps the shared memory alive, and JAX keeps the pool with compiled code
 
     def where(self, count: int, parts: int) -> str:
-        """A description of how `count` environments will be stepped in `parts` lanes."""
-        mode, workers = self._choose(count, parts)
-        if mode == "vector":
-            return f"on the host, stepped by {self.spec.package} in {workers} threads"
-        how = "one after the other in this process" if mode == "serial" else f"in {workers} {mode}"
-        if bound := self.spec.bound_here:
-            how += f", because it cannot be copied to another ({bound.reason})"
-        duration = f" (one step takes {self.step_seconds * 1e6:,.0f} us)" if self.step_seconds else ""
-        if self.step_seconds >= TRIAL_SECONDS:
-            duration = " (a trial step failed)"
-        return f"on the host, stepped {how}{duration}"
+        """A description of how `count` environments will be stepped in `parts` lanes, as far as that is settled."""
+        return "on the host, stepped " + described(self.spec, *self._choice(count, parts), self.step_seconds)
 
     def steps_here(self, count: int, parts: int) -> bool:
-        """Whether `count` environments will be stepped in this process, where a step may block all threads."""
-        return self._choose(count, parts)[0] != "processes"
+        """Whether `count` environments may be stepped in this process, where a step may block all threads."""
+        choice, is_settled = self._choice(count, parts)
+        return choice.mode != "processes" or not is_settled
 
-    def _choose(self, count: int, parts: int) -> tuple[str, int]:
-        """Mode and number of processes or threads; another process is added only if it saves more than its overhead."""
-        most = max(1, min(self.options.workers or cores(), count, MOST_PROCESSES))
-        if self.spec.is_vector:
-            return "vector", most
-        if self.spec.bound_here:
-            return "serial", 1
-        mode, lane = self.options.mode, count / parts * self.step_seconds
-        workers = most
-        if self.options.workers is None and lane:
-            # A lane's step takes lane / workers plus an overhead per process; the root minimises the sum.
-            workers = max(1, min(most, round(math.sqrt(lane / HAND_OVER_SECONDS))))
-        if mode == "auto":
-            # Only in its own process can an environment crash and be restarted.
-            mode = "processes" if workers > 1 or self.options.restarts else "serial"
-        return mode, 1 if mode == "serial" else workers
+    def _choice(self, count: int, parts: int) -> tuple[Choice, bool]:
+        """How they are stepped, and whether that is settled."""
+        choice, is_certain = self._proposal(count, parts)
+        measured = None if is_certain else self._measured.get((count, parts))
+        return measured or choice, is_certain or measured is not None
 
-    def _start(self, count: int) -> RestartingBackend | Vectors:
-        self.mode, self.workers = self._choose(count, self._parts)
+    def _proposal(self, count: int, parts: int) -> tuple[Choice, bool]:
+        return proposal(self.spec, self.options, self._most_workers, self.step_seconds, count, parts)
+
+    def _start(self, choice: Choice) -> RestartingBackend | Vectors:
+        self.mode, self.workers = choice.mode, choice.workers
         if self.mode == "vector":
-            return Vectors(self.spec, self.description, count, self._parts, self.workers)
+            return Vectors(self.spec, self.description, self._count, self._parts, self.workers)
         if self.mode != "processes":
-            return InProcess(self.spec, self.description, count, self.workers, self._first, self.options.timeout)
-        return EnvProcesses(self.spec, self.description, count, self._parts, self.workers, self.options.timeout)
+            timeout = self.options.timeout + self._guard_waits
+            return InProcess(self.spec, self.description, self._count, self.workers, self._first, timeout)
+        return EnvProcesses(self.spec, self.description, self._count, self._parts, self.workers, self.options.timeout)
 
     def _recover(self, faults: list[Fault], step: int, lane: Lane) -> list[int]:
         """Restart what failed, while there are restarts left; returns all environments affected."""
@@ -260,20 +269,3 @@ class Pool:
         # Closing an environment during its step may crash this process, but not if it is in another one.
         if idle or isinstance(backend, EnvProcesses):
             backend.close()
-
-
-def check(options: PoolOptions) -> None:
-    """Reject invalid options."""
-    if options.mode not in MODES:
-        raise UnusableError(f"env_mode is '{options.mode}': choose one of {', '.join(MODES)}")
-    for name, least in (("workers", 1), ("restarts", 0)):
-        value = getattr(options, name)
-        if value is not None and value < least:
-            raise UnusableError(f"env_{name} is {value}: it must be at least {least}")
-    if not options.timeout > 0:  # NaN is not
-        raise UnusableError(f"env_timeout is {options.timeout}: it must be more than 0 seconds")
-
-
-def cores() -> int:
-    """Number of cores available to this process."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -188,6 +188,47 @@ def test_an_environment_that_fails_ends_the_run_with_its_own_line(
     assert "replaced" not in capfd.readouterr().err, "environments have a budget of their own"
 
 
+def hang(engine: str = "processes", restarts: int = 0, deadline: float = 60.0, **faults: Any) -> None:
+    """Train with environments that hang, of which one is noticed after three seconds."""
+    env_args = json.dumps({"fault": "hang", **faults})
+    fragmenta.train(
+        dataclasses.replace(SMALL, num_envs=2),
+        "faulty_envs:Steady",
+        policy="single_learner_coarse",
+        engine=engine,
+        cluster=Cluster(("cpu:0", "cpu:1"), 2),
+        options=RunOptions(
+            env=EnvOptions(env_args=env_args, env_timeout=3.0, env_restarts=restarts), deadline=deadline
+        ),
+    )
+
+
+@pytest.mark.parametrize("engine", ["processes", pytest.param("ray", marks=pytest.mark.full)])
+def test_an_environment_that_hangs_ends_the_run_with_its_own_line(
+    engine: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    line = r"^environment \d of faulty_envs:Steady, step 5: did not finish within 3 s; use --env-mode processes --env"
+    with pytest.raises(EnvironmentFaultError, match=line) as caught:
+        hang(engine)
+    assert caught.value.trace == ""
+    assert "fragmenta: " not in capfd.readouterr().err, "it is not replaced, and the guard has nothing to add"
+
+
+def test_an_environment_that_hangs_is_restarted_within_its_budget(capfd: pytest.CaptureFixture[str]) -> None:
+    line = r"^environment \d of faulty_envs:Steady, step \d+: did not finish within 3 s, so .*\(1 restarts used\)"
+    with pytest.raises(EnvironmentFaultError, match=line):
+        hang(restarts=1)
+    lines = [line for line in capfd.readouterr().err.splitlines() if "fragmenta: " in line]
+    assert 1 <= len(lines) <= 2, "each of the two processes restarts one at most, and none is replaced"
+    assert all(line.endswith("restarted (1 of 1)") for line in lines)
+
+
+@pytest.mark.full
+def test_an_environment_that_hangs_is_blamed_although_others_give_up_waiting_first() -> None:
+    with pytest.raises(EnvironmentFaultError, match=r"^environment \d of .*, step 5: did not finish within 3 s"):
+        hang(deadline=1.0)
+
+
 @pytest.mark.full
 def test_restarted_environments_are_counted() -> None:
     result = fragmenta.train(

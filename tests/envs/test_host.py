@@ -12,7 +12,8 @@ from fragmenta import PPO, Cluster, ConfigError, EnvOptions, make, project, trac
 from fragmenta.envs import Box, Dict, Discrete, HostEnvironment, MultiDiscrete
 from fragmenta.rl import keys_by_index
 from fragmenta_host.catalogue import Spec
-from fragmenta_host.pool import Pool, PoolOptions
+from fragmenta_host.options import PoolOptions
+from fragmenta_host.pool import Pool
 from helpers import assert_same, cpu_cluster, plain, planned, run_plan
 
 MODES = ("serial", "threads", "processes")
@@ -115,18 +116,6 @@ def test_wrappers_arguments_and_stacking() -> None:
         world, transition = env.step(world, jnp.full(2, 2))
         assert transition.reward.tolist() == [2.0, 2.0]
         assert transition.next_observation[0, :, 1].tolist() == [0.0, 0.0, 1.0]
-
-
-def test_the_step_time_decides_the_mode() -> None:
-    environments = Pool(Spec("gymnasium", "CartPole-v1"))
-    try:
-        environments.step_seconds = 10e-6
-        assert environments._choose(2, 1) == ("serial", 1)
-        assert environments._choose(1_000, 1)[0] == "processes"
-        environments.step_seconds = 10e-3
-        assert environments._choose(2, 1)[0] == "processes"
-    finally:
-        environments.close()
 
 
 def test_a_bare_name_is_the_jax_version_if_there_is_one() -> None:

@@ -16,7 +16,8 @@ from fragmenta import PPO, EnvOptions, RunOptions, train
 from fragmenta_core.faults import EnvironmentFaultError
 from fragmenta_host.catalogue import Spec
 from fragmenta_host.env_processes import EnvProcesses
-from fragmenta_host.pool import ClosedPoolError, Pool, PoolOptions
+from fragmenta_host.options import PoolOptions
+from fragmenta_host.pool import ClosedPoolError, Pool
 
 COUNT = 4
 

@@ -20,7 +20,8 @@ from fragmenta.envs import host
 from fragmenta.rl import keys_by_index
 from fragmenta_core.faults import UnusableError
 from fragmenta_host.catalogue import Spec
-from fragmenta_host.pool import Pool, PoolOptions, Stepped
+from fragmenta_host.options import PoolOptions
+from fragmenta_host.pool import Pool, Stepped
 from helpers import assert_same, cpu_cluster
 
 BREAKOUT = ("ale", "breakout")

@@ -10,14 +10,15 @@ import numpy as np
 import pytest
 
 import fragmenta
-from fragmenta import MAPPO, PPO, Cluster, ConfigError, make
+from fragmenta import MAPPO, PPO, Cluster, ConfigError, EnvOptions, make
 from fragmenta.envs import host
 from fragmenta.envs.host import HostEnvironment
 from fragmenta.rl import keys_by_index
-from fragmenta_core.faults import UnusableError
+from fragmenta_core.faults import EnvironmentFaultError, UnusableError
 from fragmenta_host.catalogue import Spec
+from fragmenta_host.options import PoolOptions
 from fragmenta_host.pettingzoo_envs import MOVED, PettingZooEnv
-from fragmenta_host.pool import PoolOptions
+from fragmenta_host.pool import Pool
 from helpers import assert_same, cpu_cluster
 
 TEAM = "pettingzoo:vanishing_team"
@@ -173,10 +174,51 @@ def test_an_environment_of_the_package_that_has_left_pettingzoo() -> None:
 
 def test_an_environment_that_pettingzoo_ships() -> None:
     pytest.importorskip("pygame")
-    env = make("pettingzoo:classic/rps_v2")
+    env = make("pettingzoo:classic/rps_v2", EnvOptions(env_mode="processes"))  # here, its warnings would be errors
     assert isinstance(env, HostEnvironment)
     assert (env.team_size, env.action_space.n) == (2, 3)
     with env.opened():
         world = env.reset(keys_by_index(jax.random.key(0), 3))
         _, transition = env.step(world, jnp.asarray([[0, 1]] * 3, jnp.int32))
         assert transition.reward.tolist() == [[-1.0, 1.0]] * 3, "paper beats rock"
+
+
+OBSERVATIONS = {
+    "missing": "returned observations without 'agent_1', which is active (returned: agent_0)",
+    "key": "returned observations without 'agent_1', which is active (returned: agent_0, agent_7)",
+    "shape": "returned observation of 'agent_1' of shape (4,), expected (3,)",
+    "every shape": "returned observation of shape (2, 4), expected (2, 3)",
+    "dtype": "returned observation of 'agent_1' of type <U1, expected float32",
+    "nothing": "returned None as its observation of 'agent_1', expected Box(-10.0, 10.0, (3,), float32)",
+    "no dictionary": "returned an array of shape (3,) as its observations, expected a dictionary by agent",
+    "nan": "returned NaN in its observation, expected numbers",
+}
+REWARDS = {
+    "no reward": "returned rewards without 'agent_1', which is active",
+    "reward": "returned reward None of 'agent_1', expected a number",
+    "rewards": "returned None as its rewards, expected a dictionary by agent",
+    "result": "returned 2 values, expected observations, rewards, terminations, truncations, infos",
+}
+WRONG = [
+    *(("step", 3, wrong, line) for wrong, line in {**OBSERVATIONS, **REWARDS}.items()),
+    *(("reset", 0, wrong, line) for wrong, line in OBSERVATIONS.items()),
+    ("reset", 0, "result", "returned NoneType, expected observations, infos"),
+]
+
+
+def step_unsound_team(wrong: str, at: int) -> None:
+    environments = Pool(Spec("pettingzoo", "unsound_team", {"wrong": wrong, "at": at}), PoolOptions(mode="serial"))
+    try:
+        environments.reset(np.arange(2))
+        for _ in range(5):
+            environments.step(0, np.zeros((2, 2), np.int32))
+    finally:
+        environments.close()
+
+
+@pytest.mark.parametrize(("where", "at", "wrong", "line"), WRONG)
+def test_what_cannot_be_used_is_one_line_without_our_traceback(where: str, at: int, wrong: str, line: str) -> None:
+    with pytest.raises(EnvironmentFaultError) as caught:
+        step_unsound_team(wrong, at)
+    assert str(caught.value).startswith(f"environment 0 of pettingzoo:unsound_team, step {at}: {where} {line}")
+    assert caught.value.trace == ""

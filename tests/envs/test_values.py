@@ -12,7 +12,8 @@ import pytest
 from fragmenta_core.faults import EnvironmentFaultError
 from fragmenta_host import values
 from fragmenta_host.catalogue import Spec
-from fragmenta_host.pool import Pool, PoolOptions
+from fragmenta_host.options import PoolOptions
+from fragmenta_host.pool import Pool
 
 COUNT = 4
 MODES = ("serial", "threads", "processes")

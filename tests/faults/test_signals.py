@@ -137,6 +137,68 @@ def test_interrupted_while_compiling_it_says_so_at_once_and_the_second_time_it_e
     assert seconds < 2, "and it does not wait for the compilation"
 
 
+HANGING = """
+import dataclasses, os, time
+import jax, jax.numpy as jnp, numpy as np
+import fragmenta
+
+def sleep(x):
+    print("hanging now", flush=True)
+    time.sleep(3600)
+    return np.asarray(x)
+
+def hang(x):
+    return jax.pure_callback(sleep, jax.ShapeDtypeStruct(x.shape, x.dtype), x)
+
+@dataclasses.dataclass(frozen=True)
+class InInit(fragmenta.PPO):
+    def init(self, env, key):
+        state = super().init(env, key)
+        return jax.tree.map(lambda x: x + hang(jnp.zeros(x.shape, x.dtype)) if x.dtype == jnp.float32 else x, state)
+
+@dataclasses.dataclass(frozen=True)
+class InIterate(fragmenta.PPO):
+    def iterate(self, env, state):
+        state, metrics = super().iterate(env, state)
+        return state, {**metrics, "more": hang(metrics["policy_loss"])}
+"""
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "number"),
+    [
+        ("InInit", signal.SIGTERM),
+        ("InIterate", signal.SIGTERM),
+        pytest.param("InIterate", signal.SIGINT, marks=pytest.mark.full),
+    ],
+)
+def test_a_program_that_hangs_is_ended_by_the_second_signal(
+    algorithm: str, number: signal.Signals, tmp_path: Path
+) -> None:
+    (tmp_path / "hanging.py").write_text(HANGING)
+    command = [*TRAIN[:-1], f"hanging:{algorithm}", "CartPole-v1", *TINY, "--run-dir", "run"]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout
+        while "hanging now" not in process.stdout.readline():
+            assert process.poll() is None
+        process.send_signal(number)
+        time.sleep(0.5)  # two of the same at once may arrive as one
+        assert process.poll() is None, "the first one asks it to end, which it cannot"
+        sent = time.monotonic()
+        process.send_signal(number)
+        process.wait(10)
+        seconds = time.monotonic() - sent
+        _, output = process.communicate()
+    finally:
+        process.kill()
+        process.communicate()
+    assert process.returncode == 128 + number
+    assert output.splitlines()[-1] == "fragmenta: interrupted"
+    assert "Traceback" not in output
+    assert seconds < 2
+
+
 @pytest.mark.full
 def test_a_closed_terminal_ends_it_saved(tmp_path: Path) -> None:
     own_terminal = (

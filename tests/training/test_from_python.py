@@ -141,10 +141,14 @@ def test_an_object_is_copied_to_environment_processes() -> None:
 
 
 @pytest.mark.full
-def test_an_object_trains_under_the_processes_engine() -> None:
+@pytest.mark.parametrize("engine", ["processes", "ray"])
+@pytest.mark.parametrize("mode", ["serial", "processes"])
+def test_an_object_trains_in_the_processes_of_an_engine(engine: str, mode: str) -> None:
+    options = RunOptions(env=EnvOptions(env_mode=mode))
     local = trained(Walk(pay=2.0), policy="single_learner_coarse")
-    apart = trained(Walk(pay=2.0), policy="single_learner_coarse", engine="processes")
+    apart = trained(Walk(pay=2.0), policy="single_learner_coarse", engine=engine, options=options)
     assert apart.summary["params_sha256"] == local.summary["params_sha256"]
+    assert apart.summary["return_mean"] == 10.0
 
 
 def test_a_class_of_a_jax_environment(tmp_path: Path) -> None:

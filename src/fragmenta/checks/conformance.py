@@ -6,19 +6,18 @@ from collections.abc import Iterator
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from fragmenta.algorithms import MAPPO, PPO
 from fragmenta.coordinator.plan import project
-from fragmenta.envs import Box, Discrete, Environment, MultiDiscrete, Transition, World
+from fragmenta.envs import Environment, Transition, World
 from fragmenta.errors import ConfigError
 from fragmenta.policies import POLICIES, Cluster
 from fragmenta.rl import keys_by_index
 from fragmenta.tracing.trace import trace
 from fragmenta_core.bounds import Bounds, bounds_of, first_outside, outside
 from fragmenta_core.faults import EnvironmentFaultError
-from fragmenta_core.spaces import leaves
+from fragmenta_core.spaces import leaves, random_actions
 from fragmenta_host import trial
 from fragmenta_host.pool import Pool
 
@@ -93,16 +92,8 @@ def _play(env: Environment, num_envs: int, seed: int, parts: int = 1) -> _Rollou
 
 
 def _random_actions(env: Environment, num_envs: int) -> Any:
-    rng, space = np.random.default_rng(0), env.action_space
     team = () if env.team_size is None else (env.team_size,)
-    shape = (STEPS, num_envs, *team)
-    if isinstance(space, Discrete):
-        return jnp.asarray(rng.integers(space.n, size=shape), jnp.int32)
-    if isinstance(space, MultiDiscrete):
-        return jnp.asarray(rng.integers(space.choices, size=(*shape, len(space.choices))), jnp.int32)
-    assert isinstance(space, Box)
-    low, high = max(space.low, -1e3), min(space.high, 1e3)
-    return jnp.asarray(rng.uniform(low, high, (*shape, *space.shape)), jnp.float32)
+    return random_actions(env.action_space, (STEPS, num_envs, *team))
 
 
 def _in_space(env: Environment, rollout: _Rollout) -> Finding:
@@ -167,7 +158,7 @@ def rates(env: Environment, num_envs: int, seconds: float = 1.0) -> Iterator[tup
             world, done = jax.block_until_ready(play(world)), done + 1
         yield "one compiled program", done * STEPS * num_envs / (time.perf_counter() - started)
         return
-    actions = np.asarray(_random_actions(env, num_envs))
+    actions = _random_actions(env, num_envs)
     modes = ("vector",) if env.host_pool.spec.is_vector else ("serial", "threads", "processes")
     for mode in modes:
         options = dataclasses.replace(env.host_pool.options, mode="auto" if mode == "vector" else mode)

@@ -239,6 +239,9 @@ class ClusterEngine:
             self._running_freely.clear()
             self._await_replacements()
             lost = self._crew.bring_to_rest(failure)
+            for failed in (peer.failed for peer in self._crew.peers.values() if peer.failed):
+                if is_permanent(failed):  # it was still to come, as the fault of an environment that others waited for
+                    raise user_error(failed) from None
             time.sleep(min(FIRST_BACK_OFF * 2 ** (self._restarts - 1), LONGEST_BACK_OFF))
             try:
                 self._crew.start(lost)

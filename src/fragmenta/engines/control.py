@@ -105,6 +105,8 @@ class Peer:
         """Its index, its worker's name, its self-description, and once it is lost, how."""
         self.is_ready = False
         """Whether it has compiled its fragment."""
+        self.failed: FailedError | None = None
+        """The latest error that it raised."""
         self._inbox, self._how_it_ended = inbox, how_it_ended
         self.doing = ""
         self._connection, self._numbers = connection, itertools.count()
@@ -192,6 +194,8 @@ class Peer:
                 return
             if "answers" in message:
                 waiting = self._waiting.get(message["answers"])
+                if "failed" in message:
+                    self.failed = self.failure(message)
                 if waiting is not None:
                     waiting.put((message, arrays))
                 if "failed" in message:

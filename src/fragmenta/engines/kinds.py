@@ -19,7 +19,7 @@ from fragmenta.engines.ray_access import slots
 from fragmenta.engines.replica import names, resources
 from fragmenta.errors import ConfigError, unknown
 from fragmenta.policies import Cluster
-from fragmenta_host.pool import cores
+from fragmenta_host.options import cores
 
 
 @dataclasses.dataclass(frozen=True)

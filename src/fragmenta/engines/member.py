@@ -37,12 +37,16 @@ class Member:
         self._orders: queue.SimpleQueue[tuple[dict[str, Any], list[np.ndarray]] | None] = queue.SimpleQueue()
         self._replica: Any = None
         self._running_freely = False
+        self._order: int | None = None
+        """The number of the order that the main thread executes."""
 
     def serve(self) -> None:
         """Execute orders until the coordinator disconnects."""
         threading.Thread(target=self._receive_orders, name="fragmenta-hears", daemon=True).start()
         while (order := self._orders.get()) is not None:
+            self._order = order[0]["number"]
             self._execute(*order)
+            self._order = None
         if self._replica is not None:
             self._replica.close()
 
@@ -81,6 +85,9 @@ class Member:
     def _live(self, every: float) -> None:
         while True:
             self._send({"doing": self._replica.doing() if self._replica else "starts"})
+            fault = self._replica.hanging() if self._replica else None
+            if fault and self._order is not None:
+                self._send({"answers": self._order, **_failure(fault)})  # the main thread will not answer
             time.sleep(every)
 
     def _execute(
@@ -95,11 +102,7 @@ class Member:
         except ClosedError:
             answer, results = {"stopped": True}, []
         except BaseException as error:
-            error = self._replica.cause(error) if self._replica else error
-            local_trace = "".join(traceback.format_exception(error))
-            # For a fault of an environment, the user needs the traceback of the environment.
-            trace = error.trace if isinstance(error, EnvironmentFaultError) else local_trace
-            answer, results = {"failed": str(error), "kind": type(error).__name__, "trace": trace}, []
+            answer, results = _failure(self._replica.cause(error) if self._replica else error), []
         self._send({"answers": number, **answer}, results)
 
     def _send(self, message: dict[str, Any], arrays: Any = ()) -> None:
@@ -163,3 +166,10 @@ class Member:
 
     def _do_timeline(self, _: dict[str, Any], __: list[np.ndarray]) -> Any:
         return {"timeline": self._replica.timeline(), "clock": time.monotonic()}, []
+
+
+def _failure(error: BaseException) -> dict[str, str]:
+    local_trace = "".join(traceback.format_exception(error))
+    # For a fault of an environment, the user needs the traceback of the environment.
+    trace = error.trace if isinstance(error, EnvironmentFaultError) else local_trace
+    return {"failed": str(error), "kind": type(error).__name__, "trace": trace}

@@ -9,7 +9,7 @@ from typing import Any
 
 from fragmenta.engines.control import Connection
 from fragmenta.worker.channels.hello import accept_hello, say_hello
-from fragmenta_host.pool import cores
+from fragmenta_host.options import cores
 
 CONNECT_SECONDS = 30.0
 NODE = "FRAGMENTA_NODE"

@@ -136,6 +136,10 @@ class Replica:
         """The environment's fault that caused an error, if there is one, else the error."""
         return self._env.failure or error
 
+    def hanging(self) -> BaseException | None:
+        """The fault of an environment that hangs in this process, if one does."""
+        return self._env.host_pool.hanging() if self._env.host_pool else None
+
     def end(self) -> None:
         """Stop after the current iteration."""
         self._ending = True

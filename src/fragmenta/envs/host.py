@@ -17,13 +17,15 @@ from fragmenta.stage import per_environment, stage
 from fragmenta_core.faults import EnvironmentFaultError, UnusableError
 from fragmenta_core.spaces import Space, assemble, leaves
 from fragmenta_host.catalogue import Spec
-from fragmenta_host.pool import ClosedPoolError, Pool, PoolOptions
+from fragmenta_host.options import PoolOptions
+from fragmenta_host.pool import ClosedPoolError, Pool
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """JAX logs every exception of a callback with its traceback; faults of environments are reported as such."""
+    """JAX logs every exception of a callback with its traceback; faults of environments are reported as such, and
+    that the user ended the run is no news."""
     error = record.exc_info[1] if record.exc_info else None
-    return not isinstance(error, EnvironmentFaultError | ClosedPoolError)
+    return not isinstance(error, EnvironmentFaultError | ClosedPoolError | KeyboardInterrupt)
 
 
 logging.getLogger("jax._src.callback").addFilter(_is_news)

@@ -7,7 +7,7 @@ from typing import Any
 
 from fragmenta.errors import ConfigError
 from fragmenta_core.faults import UnusableError
-from fragmenta_host.pool import PoolOptions, check
+from fragmenta_host.options import PoolOptions, check
 
 EXAMPLE = """'{"gravity": 9.8}'"""
 
@@ -23,7 +23,7 @@ class EnvOptions:
     stack: int = 1
     """How many of the latest observations to stack."""
     env_mode: str = "auto"
-    """How host environments are stepped: serial, threads, processes, or auto, which measures a step and decides."""
+    """How host environments are stepped: serial, threads, processes, or auto: serial or processes, as measured."""
     env_workers: int | None = None
     """Processes or threads that step host environments; by default one per core."""
     env_restarts: int = 0

@@ -20,7 +20,7 @@ from fragmenta.search.groups import Group, Task
 from fragmenta.search.here import SweepFolder
 from fragmenta.search.member import SERVE, pickled_task
 from fragmenta.search.messages import group_message, read_checkpoint, read_result, unpack_folder
-from fragmenta_host.pool import cores
+from fragmenta_host.options import cores
 
 POLL_SECONDS = 0.2
 """How often a stop and the end of processes are looked for."""

@@ -49,6 +49,8 @@ class PlannedRun:
     plan: Plan
     steps_per_iteration: int
     """Environment steps per seed; where a learner takes one replica's part at a time, those of one part."""
+    why_replicas: str
+    """Why there are as many replicas as were chosen; empty if the user chose, or if there is nothing to say."""
 
     @functools.cached_property
     def trained(self) -> Algorithm:
@@ -103,8 +105,9 @@ def plan_run(request: Request) -> PlannedRun:
     cluster = request.cluster or engine.cluster(options.engine)
     cluster = dataclasses.replace(cluster, apart=engine.apart)
     policy = request.policy or default_policy(env)
+    why_replicas = ""
     if cluster.replicas == 0:
-        replicas = default_replicas(algorithm, env, policy, cluster.apart)
+        replicas, why_replicas = default_replicas(algorithm, env, policy, cluster)
         cluster = dataclasses.replace(cluster, replicas=replicas)
     plan = project(trace(_trained(request, policy), env), policy, cluster, options.merge)
     if plan.lags and not algorithm.allows_lag:
@@ -112,7 +115,7 @@ def plan_run(request: Request) -> PlannedRun:
             f"{type(algorithm).__name__} does not declare that it tolerates acting with stale parameters: "
             f"choose a synchronous policy without lag, or set allows_lag = True in it if it does"
         )
-    return PlannedRun(request, policy, cluster, plan, _steps_per_iteration(request, plan))
+    return PlannedRun(request, policy, cluster, plan, _steps_per_iteration(request, plan), why_replicas)
 
 
 def _steps_per_iteration(request: Request, plan: Plan) -> int:

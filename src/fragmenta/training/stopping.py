@@ -58,6 +58,12 @@ def stopped_by_signals() -> Iterator[Stop]:
     descriptor = signal.set_wakeup_fd(listener.descriptor, warn_on_full_buffer=False)
     try:
         yield stop
+    except BaseException:
+        if listener.second is None:
+            raise
+        # JAX makes another error of a KeyboardInterrupt in a callback.
+        interrupted = listener.second == signal.SIGINT
+        raise KeyboardInterrupt if interrupted else StoppedError(listener.second, "interrupted") from None
     finally:
         signal.set_wakeup_fd(descriptor)
         try:
@@ -71,7 +77,10 @@ class _Listener:
     """A thread that hears of signals at once: Python's handlers wait until a compilation in the main thread is over."""
 
     def __init__(self, stop: Stop) -> None:
-        self._stop, self._handled = stop, 0
+        self._stop = stop
+        self._first_handled = False
+        self.second: int | None = None
+        """The number of the second signal."""
         self._terminals = [number for number in (1, 2) if os.isatty(number)]
         self._numbers, sender = socket.socketpair()
         sender.setblocking(False)
@@ -81,10 +90,10 @@ class _Listener:
 
     def handle(self, number: int, _: FrameType | None) -> None:
         """The handler in the main thread."""
-        self._handled += 1
-        if self._handled > 1:
+        if self._first_handled:
+            self.second = number
             raise KeyboardInterrupt
-        self._stop.signal = number
+        self._first_handled, self._stop.signal = True, number
 
     def close(self) -> None:
         """End the thread."""

@@ -36,6 +36,7 @@ from fragmenta.training.planning import PlannedRun, Request, plan_run
 from fragmenta.training.result import Result
 from fragmenta.training.seeds import Seeds, write_seeds
 from fragmenta.training.start import Start
+from fragmenta.training.stepping import settled
 from fragmenta.training.stopping import Stop, StoppedError, stopped_by_signals
 
 STOPPED = (StoppedError, KeyboardInterrupt)
@@ -187,35 +188,36 @@ def _start(
     watcher: Watcher | None,
 ) -> Result:
     started, request = time.monotonic(), run.request
-    if watcher:
-        steps = run.steps_per_iteration * run.plan.arrivals
-        environments = _place(run) + _resumed(request.env, run.plan, checkpoint)
-        watcher.planned(run.plan, request.algorithm, steps, environments)
-    setup = Setup(
-        run.plan,
-        run.trained,
-        request.env,
-        run.policy,
-        run.cluster,
-        request.options.merge,
-        request.seed,
-        request.options.deadline,
-        options=request.options.engine,
-        logs=_logs(directory, request.engine),
-    )
-    with _services(run, directory) as services:
-        job = Job(
-            setup,
-            run.steps_per_iteration,
-            run.identity(),
-            started,
-            request.options.timeline,
-            directory,
-            *services,
-            watcher,
-            callbacks,
+    with settled(run) as environments:
+        if watcher:
+            steps = run.steps_per_iteration * run.plan.arrivals
+            environments += _resumed(request.env, run.plan, checkpoint)
+            watcher.planned(run.plan, request.algorithm, steps, environments)
+        setup = Setup(
+            run.plan,
+            run.trained,
+            request.env,
+            run.policy,
+            run.cluster,
+            request.options.merge,
+            request.seed,
+            request.options.deadline,
+            options=request.options.engine,
+            logs=_logs(directory, request.engine),
         )
-        result = run_job(job, _start_of(run, directory, checkpoint))
+        with _services(run, directory) as services:
+            job = Job(
+                setup,
+                run.steps_per_iteration,
+                run.identity(),
+                started,
+                request.options.timeline,
+                directory,
+                *services,
+                watcher,
+                callbacks,
+            )
+            result = run_job(job, _start_of(run, directory, checkpoint))
     if directory:
         _write_results(run, directory, result)
     return result
@@ -278,14 +280,6 @@ def _start_of(run: PlannedRun, directory: RunDirectory | None, checkpoint: Check
     if not fits(run.plan, checkpoint.in_flight):
         checkpoint = dataclasses.replace(checkpoint, in_flight={})
     return Start(algorithm, seed, checkpoint, f"the checkpoint of '{directory.path}'", directory.earlier)
-
-
-def _place(run: PlannedRun) -> str:
-    request = run.request
-    on_host = run.cluster.apart and request.env.host_pool
-    where = request.env.where(request.algorithm.num_envs, run.plan.lanes)
-    how = "on the host, in the processes that step them" if on_host else where
-    return f"{request.algorithm.num_envs} of {request.env_name}, {how}"
 
 
 def _resumed(env: Environment, plan: Plan, checkpoint: Checkpoint | None) -> str:
