@@ -15,6 +15,11 @@ from safetensors.numpy import save
 from fragmenta.errors import ConfigError
 from fragmenta.tracing.names import leaf_name
 
+EVALUATIONS = "evaluations.jsonl"
+"""The file in a run directory with a record per evaluation."""
+VIDEOS = "videos"
+"""The folder in a run directory with videos of evaluations."""
+
 
 class RunDirectory:
     """The directory with `config.json`, `metrics.jsonl`, `graph.mmd`, `checkpoints`, `params.safetensors`,
