@@ -229,7 +229,7 @@ def read(path: Path) -> Walk:
         file, function = calls[0]
         for place in found:
             # The receiver sees the same slot as the sender; a checksum is of the file, and is not the way to the state.
-            if function not in ("send", "_fingerprint"):
+            if function not in ("send", "fingerprint"):
                 seen.setdefault((process, place), f"{file}: {function}")
     return Walk(files, list(seen.values()))
 

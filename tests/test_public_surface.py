@@ -10,7 +10,7 @@ def test_exported_names() -> None:
         "A2C", "ActorCritic", "Algorithm", "Axis", "Box", "Cluster", "ConfigError", "Delivery", "Dict", "Discrete",
         "EngineOptions", "EnvOptions", "Environment", "EvaluationOptions", "Fragment", "Graph", "IMPALA", "JobOptions",
         "MAPPO", "Moment", "MultiDiscrete", "PPO", "Plan", "RecurrentPPO", "Result", "Run", "RunOptions", "SaveOptions",
-        "Stack", "Sweep", "TeamEnvironment", "Transition", "Trial", "Verification", "World",
+        "Stack", "Sweep", "TeamEnvironment", "TrackingOptions", "Transition", "Trial", "Verification", "World",
         "load", "make", "project",
         "resume", "stage", "sweep", "trace", "train", "verify",
     ]  # fmt: skip

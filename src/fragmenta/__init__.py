@@ -26,6 +26,7 @@ from fragmenta.graph import Delivery, Fragment, Graph, Plan
 from fragmenta.policies import Cluster
 from fragmenta.runs.opening import Run, load
 from fragmenta.runs.saving import SaveOptions
+from fragmenta.runs.sinks import TrackingOptions
 from fragmenta.search.sweep import JobOptions, Sweep, sweep
 from fragmenta.search.trials import Trial
 from fragmenta.stage import stage
@@ -76,6 +77,7 @@ __all__ = [
     "Stack",
     "Sweep",
     "TeamEnvironment",
+    "TrackingOptions",
     "Transition",
     "Trial",
     "Verification",

@@ -87,6 +87,8 @@ def test_completion_in_bash(capsys: pytest.CaptureFixture[str], tmp_path: Path) 
 
     assert set(COMMANDS) <= set(completed(""))
     assert completed("train", "pp") == ["ppo", "ppo_gru"]
+    assert completed("train", "ppo", "CartPole-v1", "--policy", "single_learner_c") == ["single_learner_coarse"]
+    assert completed("resume", "runs/a", "--policy", "multi") == ["multi_learner"]
     assert completed("train", "impala", "CartPole-v1", "--trace-d") == ["--trace-decay"]
     assert completed("eval", "runs/a", "--epi") == ["--episodes"]
 

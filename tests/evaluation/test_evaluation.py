@@ -24,7 +24,8 @@ from fragmenta import (
     train,
 )
 from fragmenta.envs.probes import ProbeDiscount, ProbeTruncation
-from fragmenta.evaluation.evaluate import BackgroundEvaluation, Evaluation, evaluate
+from fragmenta.evaluation.background import BackgroundEvaluation
+from fragmenta.evaluation.evaluate import Evaluation, evaluate
 from odd_algorithm import Odd
 
 SMALL: dict[str, Any] = {"num_envs": 4, "horizon": 8, "hidden": (8,)}

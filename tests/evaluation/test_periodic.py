@@ -9,6 +9,8 @@ import pytest
 
 import fragmenta
 from fragmenta.envs.classic import CartPole
+from fragmenta.evaluation.evaluate import evaluate
+from fragmenta.runs.checkpoints import CheckpointFolder
 
 SMALL: dict[str, Any] = {"num_envs": 4, "horizon": 8, "hidden": (8,)}
 
@@ -28,6 +30,27 @@ def test_evaluating_during_training_changes_nothing(tmp_path: Path) -> None:
     evaluations = records(tmp_path / "run")
     assert evaluations
     assert all(e["iteration"] % 5 == 0 and e["steps"] == 32 * e["iteration"] for e in evaluations)
+
+
+def test_evaluation_chooses_the_best_state_also_after_a_resume(tmp_path: Path) -> None:
+    run, saving = tmp_path / "run", fragmenta.SaveOptions(keep_last=1)
+    evaluation = fragmenta.EvaluationOptions(eval_every=2, eval_episodes=4)
+    options = fragmenta.RunOptions(saving=saving, evaluation=evaluation)
+    algorithm = fragmenta.A2C(**SMALL, total_steps=20 * 32, learning_rate=0.01)
+    fragmenta.train(algorithm, "CartPole-v1", run_dir=run, options=options, progress=False)
+    folder = CheckpointFolder(run / "checkpoints")
+    before = folder.best()
+    fragmenta.resume(run, total_steps=60 * 32, progress=False)
+    best, evaluations = folder.best(), records(run)
+    assert before is not None
+    assert best is not None
+    assert best.measure == "evaluation"
+    assert best.score == max(record["return_mean"] for record in evaluations) >= before.score
+    (first, *_) = [r for r in evaluations if r["return_mean"] == best.score]
+    assert best.iteration == first["iteration"], "an equal one later does not replace it"
+    chosen = fragmenta.load(run, checkpoint="best")
+    again = evaluate(chosen.algorithm, chosen.env, chosen.params(), 4, seed=0)
+    assert again.mean == pytest.approx(best.score)
 
 
 class OnlyInFours(CartPole):

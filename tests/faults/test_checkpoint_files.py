@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from fragmenta import ConfigError
-from fragmenta.runs.checkpoints import Checkpoint, CheckpointFolder
+from fragmenta.runs.checkpoints import EVALUATION, Checkpoint, CheckpointFolder
 from fragmenta.runs.saving import SaveOptions, Saver
 
 KILLS = 1_000 if os.environ.get("CHAOS") else 6
@@ -50,7 +50,9 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_damage_to_any_file_is_detected_and_the_previous_checkpoint_is_used(damage: str, tmp_path: Path) -> None:
+def test_damage_to_any_file_is_detected_and_the_previous_checkpoint_is_used(
+    damage: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = CheckpointFolder(tmp_path / "sound")
     for iteration in (1, 2):
         folder.save(checkpoint(iteration))
@@ -59,11 +61,12 @@ def test_damage_to_any_file_is_detected_and_the_previous_checkpoint_is_used(dama
     for file in files:
         shutil.copytree(folder.path, tmp_path / "damaged")
         DAMAGE[damage](tmp_path / "damaged" / file)
-        warnings: list[str] = []
-        assert_is(CheckpointFolder(tmp_path / "damaged").newest(warnings.append), 1)
-        assert len(warnings) == 1
-        assert "0000000002 is damaged (" in warnings[0]
-        assert warnings[0].endswith("using the one before it")
+        assert_is(CheckpointFolder(tmp_path / "damaged").newest(), 1)
+        warning = capsys.readouterr().err
+        assert warning.startswith(
+            f"fragmenta: checkpoint 1 is used, because {tmp_path / 'damaged'}/0000000002 is damaged"
+        )
+        assert warning.count("\n") == 1
         shutil.rmtree(tmp_path / "damaged")
 
 
@@ -78,8 +81,8 @@ def test_the_best_state_is_kept_although_no_checkpoint_was_due(tmp_path: Path) -
     scores = {1: 10.0, 2: 50.0, 3: 20.0, 4: 30.0}
     with Saver(tmp_path, SaveOptions(keep_last=1), lambda: None) as saver:
         for iteration, score in scores.items():
-            saver.consider(dataclasses.replace(checkpoint(iteration), score=score))
-        saver.save(dataclasses.replace(checkpoint(5), score=0.0))
+            saver.consider(checkpoint(iteration), score)
+        saver.save(checkpoint(5))
     folder = CheckpointFolder(tmp_path)
     assert folder.names() == ["0000000002", "0000000005"]
     assert_is(folder.chosen("best"), 2)
@@ -88,9 +91,51 @@ def test_the_best_state_is_kept_although_no_checkpoint_was_due(tmp_path: Path) -
     with pytest.raises(ConfigError, match=r"no checkpoint '3' \(there are: 2, 5\): choose best, last or"):
         folder.chosen("3")
     with Saver(tmp_path, SaveOptions(keep_last=1), lambda: None) as saver:  # of a resumed run
-        saver.consider(dataclasses.replace(checkpoint(6), score=40.0))
-        saver.save(dataclasses.replace(checkpoint(7), score=0.0))
+        saver.consider(checkpoint(6), 40.0)
+        saver.save(checkpoint(7))
     assert folder.names() == ["0000000002", "0000000007"]
+
+
+def test_the_best_state_is_written_when_it_happens(tmp_path: Path) -> None:
+    with Saver(tmp_path, SaveOptions(checkpoint_every=1_000), lambda: None) as saver:
+        saver.consider(checkpoint(3), 10.0)
+        until = time.monotonic() + 30
+        while not (tmp_path / "kept.json").exists() and time.monotonic() < until:
+            time.sleep(0.01)
+        folder = CheckpointFolder(tmp_path)
+        assert_is(folder.chosen("best"), 3)  # although nothing was due, and nothing has ended
+
+
+def test_a_state_is_rated_after_it_was_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Saver(tmp_path, SaveOptions(keep_last=1), lambda: None, EVALUATION) as saver:
+        for iteration in (1, 2, 3):
+            saver.save(checkpoint(iteration))
+            while not saver.written():
+                time.sleep(0.01)
+            if iteration == 2:
+                saver.consider(checkpoint(2), 70.0)  # its evaluation has ended
+                while CheckpointFolder(tmp_path).best() is None:
+                    time.sleep(0.01)
+        assert not saver.written(), "it is not written twice"
+    folder = CheckpointFolder(tmp_path)
+    assert folder.names() == ["0000000002", "0000000003"]
+    assert_is(folder.chosen("best"), 2)
+    assert (
+        capsys.readouterr().err == "fragmenta: the best checkpoint is 2, by the mean return of its evaluation, 70.0\n"
+    )
+    folder.discard_after(2)
+    shutil.rmtree(tmp_path / "0000000002")
+    with pytest.raises(ConfigError, match=r"no checkpoint 'best' \(none has a return so far\)"):
+        folder.chosen("best")
+
+
+def test_superseded_best_states_do_not_displace_the_latest(tmp_path: Path) -> None:
+    folder = CheckpointFolder(tmp_path, keep_last=2)
+    for iteration in (1, 2):
+        folder.save(dataclasses.replace(checkpoint(iteration), score=None))
+    for iteration in (3, 4, 5):
+        folder.save(dataclasses.replace(checkpoint(iteration), score=float(iteration)), is_latest=False)
+    assert folder.names() == ["0000000001", "0000000002", "0000000005"]
 
 
 def test_no_intact_checkpoint_is_one_line(tmp_path: Path) -> None:
@@ -124,7 +169,9 @@ for line in sys.stdin:
 
 
 @pytest.mark.timeout(3_600)
-def test_a_killed_writer_leaves_intact_checkpoints_and_loses_only_the_one_in_flight(tmp_path: Path) -> None:
+def test_a_killed_writer_leaves_intact_checkpoints_and_loses_only_the_one_in_flight(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     program = WRITER.format(paths=[str(Path(__file__).parent)], folder=str(tmp_path))
     environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
     writer = subprocess.Popen(
@@ -138,7 +185,7 @@ def test_a_killed_writer_leaves_intact_checkpoints_and_loses_only_the_one_in_fli
     )
     assert writer.stdin is not None
     assert writer.stdout is not None
-    folder, saved, warnings = CheckpointFolder(tmp_path), 0, list[str]()
+    folder, saved = CheckpointFolder(tmp_path), 0
     generator = random.Random(0)
     child = None
     try:
@@ -153,7 +200,7 @@ def test_a_killed_writer_leaves_intact_checkpoints_and_loses_only_the_one_in_fli
                 saved = int(line.removeprefix("saved "))
             assert line == f"ended {int(signal.SIGKILL)}\n"
             child = None
-            newest = folder.newest(warnings.append)
+            newest = folder.newest()
             # There may be one more than was printed, if it was killed between the rename and the print.
             assert newest.iteration in (saved, saved + 1)
             assert_is(newest, newest.iteration)
@@ -164,4 +211,4 @@ def test_a_killed_writer_leaves_intact_checkpoints_and_loses_only_the_one_in_fli
         writer.stdin.close()
         writer.wait(20)
         writer.stdout.close()
-    assert not warnings, "no checkpoint was torn"
+    assert not capsys.readouterr().err, "no checkpoint was torn"

@@ -68,9 +68,10 @@ def test_wandb_and_mlflow_are_called_as_documented(tmp_path: Path, monkeypatch: 
     assert main([*QUICK, "--sinks", "wandb,mlflow", "--run-dir", str(run)]) == 0
     assert not (run / "tensorboard").exists()
     calls = wandb_calls(run)
-    assert [call[0] for call in calls] == ["init", *["log"] * (len(calls) - 2), "finish"]
-    assert calls[-2][1]["step"] == 320
-    assert "loss/value" in calls[-2][1]["data"]
+    assert [call[0] for call in calls] == ["init", "define_metric", *["log"] * (len(calls) - 3), "finish"]
+    assert calls[0][1] == {"project": "fragmenta", "name": "run", "tags": []}
+    assert calls[-2][1]["steps"] == 320
+    assert "loss/value" in calls[-2][1]
     assert {call[2] for call in calls} == {"fragmenta-metrics"}, "training waits for no sink"
     import mlflow  # pyright: ignore[reportMissingImports]
 
@@ -78,6 +79,46 @@ def test_wandb_and_mlflow_are_called_as_documented(tmp_path: Path, monkeypatch: 
     assert names[:3] == ["set_experiment", "start_run", "log_params"]
     assert mlflow.calls[2][1]["hyper_parameters.num_envs"] == 4
     assert names[-2:] == ["log_metrics", "end_run"]
+
+
+def test_several_sinks_get_evaluations_videos_and_how_to_list_the_run(tmp_path: Path, monkeypatch: Any) -> None:
+    install(tmp_path / "packages", monkeypatch)
+    run, listed = tmp_path / "run", ["--project", "poles", "--run-name", "first", "--tags", "ppo", "small"]
+    evaluated = ["--eval-every", "5", "--eval-episodes", "2", "--eval-video"]
+    assert main([*QUICK, "--sinks", "tensorboard,wandb,mlflow", "--run-dir", str(run), *listed, *evaluated]) == 0
+    records = [json.loads(line) for line in (run / "evaluations.jsonl").read_text().splitlines()]
+    calls = wandb_calls(run)
+    assert calls[0][1] == {"project": "poles", "name": "first", "tags": ["ppo", "small"]}
+    assert calls[1][1] == {"name": "*", "step_metric": "steps"}, "points of an evaluation come late"
+    points = [call[1] for call in calls if call[0] == "log" and "evaluation/return" in call[1]]
+    assert [(point["steps"], point["evaluation/return"]) for point in points] == [
+        (record["steps"], record["return_mean"]) for record in records
+    ]
+    videos = [call[1] for call in calls if call[0] == "log" and "evaluation/video" in call[1]]
+    assert [video["evaluation/video"]["video"] for video in videos] == [str(run / r["video"]) for r in records]
+    assert all((run / record["video"]).read_bytes().startswith(b"GIF89a") for record in records)
+    in_tensorboard = {tag for _, scalars in events_of(run) for tag in scalars}
+    assert {"evaluation/return", "evaluation/video", "loss/value"} <= in_tensorboard
+    import mlflow  # pyright: ignore[reportMissingImports]
+
+    assert ("set_experiment", "poles") in mlflow.calls
+    assert ("start_run", "first", {"ppo": "", "small": ""}) in mlflow.calls
+    assert ("log_artifact", str(run / records[0]["video"]), "videos") in mlflow.calls
+
+
+@pytest.mark.parametrize(
+    ("env", "flags", "message"),
+    [
+        ("CartPole-v1", ["--eval-video"], "eval_video records evaluations, but eval_every is 0"),
+        ("ProbeConstant", ["--eval-video", "--eval-every", "5"], "ProbeConstant cannot be rendered"),
+    ],
+)
+def test_videos_that_cannot_be(env: str, flags: list[str], message: str, tmp_path: Path, capsys: Any) -> None:
+    assert main([*QUICK[:2], env, *QUICK[3:], *flags, "--run-dir", str(tmp_path / "run")]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_failing_sink_is_dropped_with_one_warning(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:

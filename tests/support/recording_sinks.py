@@ -14,24 +14,31 @@ import json, os, threading
 class Run:
     def __init__(self, folder):
         self.folder = folder
-        self.note("init", {})
     def note(self, call, arguments):
         with open(os.path.join(self.folder, "calls.jsonl"), "a") as file:
             file.write(json.dumps([call, arguments, threading.current_thread().name]) + "\\n")
-    def log(self, data, step=None):
+    def define_metric(self, name, step_metric=None):
+        self.note("define_metric", {"name": name, "step_metric": step_metric})
+    def log(self, data):
         FAULT
-        self.note("log", {"data": data, "step": step})
+        self.note("log", data)
     def finish(self):
         self.note("finish", {})
 
-def init(project=None, name=None, dir=None, config=None):
+def Video(path):
+    return {"video": path, "bytes": os.path.getsize(path)}
+
+def init(project=None, name=None, tags=None, dir=None, config=None):
     json.dumps(config, default=str)
-    return Run(dir)
+    run = Run(dir)
+    run.note("init", {"project": project, "name": name, "tags": tags})
+    return run
 """
 MLFLOW = """
 calls = []
 def set_experiment(name): calls.append(("set_experiment", name))
-def start_run(run_name=None): calls.append(("start_run", run_name))
+def start_run(run_name=None, tags=None): calls.append(("start_run", run_name, tags))
+def log_artifact(path, folder): calls.append(("log_artifact", path, folder))
 def log_params(params): calls.append(("log_params", params))
 def log_metrics(metrics, step=None): calls.append(("log_metrics", metrics, step))
 def end_run(): calls.append(("end_run",))

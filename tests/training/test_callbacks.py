@@ -56,8 +56,9 @@ def test_they_see_every_iteration_and_change_nothing(policy: str, tmp_path: Path
     lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["double"] for line in lines] == list(range(2, 22, 2))
     assert {json.loads(line)["weight"] for line in lines} == {0.5}
-    assert [path.name for path in watching.checkpoints][-1] == f"{10:010d}"
-    assert {4, 8, 10} >= {int(path.name) for path in watching.checkpoints}
+    written = {int(path.name) for path in watching.checkpoints}
+    assert 10 in written
+    assert {4, 5, 8, 10} >= written, "those that were due, and the best of the two evaluated"
     evaluations = (tmp_path / "run" / "evaluations.jsonl").read_text().splitlines()
     assert watching.evaluations == [json.loads(line) for line in evaluations]
     assert result.summary["ended"] == "completed"

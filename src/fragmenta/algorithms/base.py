@@ -12,6 +12,13 @@ from fragmenta.errors import ConfigError
 
 
 @dataclasses.dataclass(frozen=True)
+class _Marker:
+    """Stands for a leaf of the state, to see where it goes."""
+
+    place: int
+
+
+@dataclasses.dataclass(frozen=True)
 class Algorithm:
     """A frozen dataclass of hyper-parameters with `init` and `iterate`; its fields are its command-line flags.
 
@@ -76,6 +83,21 @@ class Algorithm:
     def params(self, state: Any) -> Any:
         """The trained parameters within a state."""
         return state.learner.params
+
+    def with_params(self, state: Any, params: Any) -> Any:
+        """A state with the parameters of another run. Override it if `params` computes what it returns, or if more of
+        the state follows from the parameters, such as a target network."""
+        leaves, structure = jax.tree.flatten(state)
+        markers = [_Marker(place) for place in range(len(leaves))]
+        try:
+            found = jax.tree.leaves(self.params(jax.tree.unflatten(structure, markers)))
+            places = [marker.place for marker in found]
+        except Exception as error:
+            problem = f"{type(self).__name__}.params computes what it returns ({type(error).__name__})"
+            raise ConfigError(f"{problem}: implement its with_params() to start from another run") from error
+        for place, leaf in zip(places, jax.tree.leaves(params), strict=True):
+            leaves[place] = leaf
+        return jax.tree.unflatten(structure, leaves)
 
     def decide(
         self, env: Environment, params: Any, observation: Any, alive: Any, memory: Any, keys: jax.Array | None

@@ -24,7 +24,7 @@ class CompareOptions:
     """The runs to compare, and where to write the picture."""
 
     runs: tyro.conf.Positional[tuple[Path, ...]] = ()
-    """Run directories. Runs that differ only in their seed form one group."""
+    """Run directories. Runs that differ only in their seed form one group, and so do the seeds of one run."""
     out: Path = Path("comparison.png")
     """The picture to write: a .png, .svg or .pdf file."""
     share: float = 0.9
@@ -35,7 +35,7 @@ def run(arguments: list[str]) -> int:
     """Group the runs, print the table, draw the picture."""
     options = read_flags("compare", CompareOptions, arguments)
     _validate(options)
-    runs = [read_run_files(path) for path in options.runs]
+    runs = [one for path in options.runs for one in read_run_files(path).by_seed]
     for files in runs:
         if not len(recent_returns(files).steps):
             raise ConfigError(f"no episode ended in run '{files.path}': leave it out, or train it longer")

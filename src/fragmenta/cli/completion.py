@@ -10,6 +10,7 @@ import tyro
 
 from fragmenta.algorithms import ALGORITHMS
 from fragmenta.cli.arguments import read_flags
+from fragmenta.policies import POLICIES
 
 WITH_ALGORITHM = {
     "sweep": "SweepOptions",
@@ -81,4 +82,19 @@ def _tree() -> Any:
 
 
 def _options(command: str, name: str) -> type:
-    return getattr(importlib.import_module(f"fragmenta.cli.{command.replace('-', '_')}"), name)
+    return _with_policies(getattr(importlib.import_module(f"fragmenta.cli.{command.replace('-', '_')}"), name))
+
+
+def _with_policies(flags: type) -> type:
+    """The flags, where a distribution policy is one of those there are; a script cannot know the user's own."""
+    changed: list[Any] = []
+    for field in dataclasses.fields(flags):
+        if field.name == "policy":
+            policy: Any = Literal[*POLICIES]
+            several, optional = isinstance(field.default, tuple), field.default is None
+            kind = tuple[policy, ...] if several else policy | None if optional else policy
+            changed.append((field.name, kind, dataclasses.field(default=field.default)))
+        elif isinstance(field.type, type) and dataclasses.is_dataclass(field.type):
+            group = _with_policies(field.type)
+            changed += [(field.name, group)] if group is not field.type else []
+    return dataclasses.make_dataclass(flags.__name__, changed, bases=(flags,), frozen=True) if changed else flags

@@ -7,9 +7,10 @@ import time
 from fragmenta.cli.arguments import read_options
 from fragmenta.engines.hardware import keep_compiled_programs
 from fragmenta.errors import ConfigError
-from fragmenta.evaluation.evaluate import Evaluation, evaluate
+from fragmenta.evaluation.evaluate import Evaluation
+from fragmenta.evaluation.over_seeds import SeedEvaluations, evaluate_trained
 from fragmenta.runs.opening import load
-from fragmenta.runs.run_directory import sha256
+from fragmenta.runs.run_directory import EVALUATIONS, sha256
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,23 +41,33 @@ def run(arguments: list[str]) -> int:
     records = []
     for deterministic in (True, False):
         started = time.monotonic()
-        evaluation = evaluate(
-            opened.algorithm, opened.env, params, options.episodes, options.seed, deterministic, options.max_steps
+        evaluation = evaluate_trained(
+            opened.trained, opened.env, params, options.episodes, options.seed, deterministic, options.max_steps
         )
         seconds = round(time.monotonic() - started, 3)
         records.append(
             {"steps": opened.steps(), **evaluation.as_record(), "params_sha256": fingerprint, "seconds": seconds}
         )
         if not options.json:
-            print(_line(evaluation), flush=True)
+            print(_lines(evaluation), flush=True)
     try:
-        with open(opened.path / "evaluations.jsonl", "a") as file:
+        with open(opened.path / EVALUATIONS, "a") as file:
             file.writelines(json_format.dumps(record) + "\n" for record in records)
     except OSError as error:
         raise ConfigError(f"cannot write to the run's evaluations.jsonl: {error.strerror}") from None
     if options.json:
         print(json_format.dumps(records))
     return 0
+
+
+def _lines(evaluation: Evaluation | SeedEvaluations) -> str:
+    """A line per seed, and below those of several seeds their mean and range."""
+    if isinstance(evaluation, Evaluation):
+        return _line(evaluation)
+    lines = [f"{_line(each)}  (seed {seed})" for seed, each in zip(evaluation.seeds, evaluation.each, strict=True)]
+    low, high = evaluation.interval
+    count = f"{len(evaluation.seeds)} seeds"
+    return "\n".join([*lines, f"  {count:<14} return {evaluation.mean:10.2f}  from {low:.2f} to {high:.2f}"])
 
 
 def _line(evaluation: Evaluation) -> str:

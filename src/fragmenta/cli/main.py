@@ -9,6 +9,7 @@ import sys
 from fragmenta.command import command
 from fragmenta.engines.errors import RemoteError
 from fragmenta.errors import ConfigError, StorageError, unknown
+from fragmenta.runs.remarks import made_so_far
 from fragmenta.training.stopping import NotFiniteError, StoppedError
 from fragmenta.version import __version__
 from fragmenta_core.faults import EnvironmentFaultError
@@ -64,6 +65,7 @@ def _run(arguments: list[str]) -> int:
         return 0
     # Find a user's own modules in the current directory, as `python -m` does.
     sys.path.insert(0, "")
+    made_so_far()
     try:
         if arguments[0] not in COMMANDS:
             raise unknown("command", arguments[0], COMMANDS)
@@ -83,6 +85,9 @@ def _run(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         print("fragmenta: interrupted", file=sys.stderr)
         return 130
+    finally:
+        for line in made_so_far():
+            print(f"fragmenta: {line}", file=sys.stderr)
 
 
 def _nobody_reads() -> bool:

@@ -30,6 +30,7 @@ def run(arguments: list[str]) -> int:
     """Play episodes, write the video, print the returns."""
     path, options = read_options("play", "RUN", PlayOptions, arguments)
     opened = load(path, checkpoint=options.checkpoint)
+    opened.check_one_seed()
     out = options.out or opened.path / "play.gif"
     check_path(out)
     keep_compiled_programs()

@@ -14,10 +14,12 @@ from fragmenta.cli.config_file import config_text
 from fragmenta.cli.trace import how_to_look
 from fragmenta.engines import EngineOptions
 from fragmenta.engines.hardware import idle_gpu
+from fragmenta.errors import ConfigError
 from fragmenta.evaluation.periodic import EvaluationOptions
 from fragmenta.progress.choosing import View, view_for
+from fragmenta.runs.opening import load
 from fragmenta.runs.saving import SaveOptions
-from fragmenta.runs.sinks import parse_sinks
+from fragmenta.runs.sinks import TrackingOptions, parse_sinks
 from fragmenta.training.options import RunOptions
 from fragmenta.training.result import Result
 from fragmenta.training.train import train
@@ -57,7 +59,13 @@ class ResultOptions:
     run_dir: Path | None = None
     """A new directory for configuration, metrics, graph, parameters and summary. Default: a new name under runs/."""
     sinks: str = "tensorboard"
-    """Where metrics go besides metrics.jsonl: tensorboard, wandb, mlflow, several with commas, or none."""
+    """Where metrics go besides metrics.jsonl: tensorboard, wandb, mlflow, module:Class, several with commas, or
+    none."""
+    start_from: Path | None = None
+    """A run directory: start with its parameters instead of initial ones. The optimizer and all else start anew."""
+    start_checkpoint: str | None = None
+    """For --start-from: the checkpoint whose parameters to take: best, last or an iteration. Default: those at its
+    end."""
     stop_at_return: float | None = None
     """End the run once the mean return of the latest 100 episodes is that high."""
     trace: bool = False
@@ -81,6 +89,7 @@ class TrainOptions:
     result: ResultOptions
     saving: SaveOptions
     evaluation: EvaluationOptions
+    tracking: TrackingOptions
 
 
 def run(arguments: list[str]) -> int:
@@ -90,6 +99,8 @@ def run(arguments: list[str]) -> int:
     if result.print_config:
         print(config_text(algorithm, env, options))
         return 0
+    if result.start_checkpoint and not result.start_from:
+        raise ConfigError(f"start_checkpoint is '{result.start_checkpoint}', but there is no run: add --start-from RUN")
     stamp = time.strftime("%Y%m%d-%H%M%S")
     named = "-".join(filter(None, (type(algorithm).__name__.lower(), env, placement.policy, str(result.seed), stamp)))
     default = Path("runs") / re.sub(r"[:/]", ".", named)
@@ -113,12 +124,14 @@ def run(arguments: list[str]) -> int:
             watcher=view,
             progress=False,
             stop_at_return=result.stop_at_return,
+            start_from=load(result.start_from, checkpoint=result.start_checkpoint) if result.start_from else None,
             options=RunOptions(
                 options.environment,
                 options.processes,
                 options.saving,
                 options.evaluation,
                 parse_sinks(result.sinks),
+                options.tracking,
                 placement.merge,
                 placement.deadline,
                 result.trace,

@@ -5,7 +5,6 @@ takes afterwards, until the others are done, are ignored, so the policy's memory
 """
 
 import dataclasses
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import jax
@@ -17,7 +16,6 @@ from fragmenta.envs import Environment, World
 from fragmenta.envs.host import seeds_of
 from fragmenta.errors import ConfigError
 from fragmenta.rl import keys_by_index
-from fragmenta.runs.background import lower_priority
 from fragmenta.runs.predicting import decide, keys_at
 from fragmenta_core.spaces import assemble
 from fragmenta_host.pool import Pool
@@ -212,33 +210,3 @@ def _play_part(
             break
         parts, alive = result.observation, result.alive
     return returns, lengths, ended
-
-
-class BackgroundEvaluation:
-    """Evaluations in a background thread, one at a time."""
-
-    def __init__(self, algorithm: Algorithm, env: Environment, episodes: int, seed: int, deterministic: bool) -> None:
-        self._evaluate = lambda params: evaluate(algorithm, env, params, episodes, seed, deterministic)
-        self._thread = ThreadPoolExecutor(1, "fragmenta-evaluation", lower_priority)
-        self._pending: list[tuple[int, Future[Evaluation]]] = []
-
-    def submit(self, params: Any, steps: int) -> bool:
-        """Evaluate a copy of the parameters, which were reached after `steps` steps.
-
-        Returns False and does nothing if the previous evaluation is still running.
-        """
-        if any(not future.done() for _, future in self._pending):
-            return False
-        params = jax.device_get(params)
-        self._pending.append((steps, self._thread.submit(lambda: self._evaluate(params))))
-        return True
-
-    def finished(self, wait: bool = False) -> list[tuple[int, Evaluation | BaseException]]:
-        """Steps and evaluation (or exception) of those that ended since the last call; with `wait`, of all."""
-        ready = [(steps, future) for steps, future in self._pending if wait or future.done()]
-        self._pending = [entry for entry in self._pending if entry not in ready]
-        return [(steps, future.exception() or future.result()) for steps, future in ready]
-
-    def close(self) -> None:
-        """Wait for the running evaluation, and end the thread."""
-        self._thread.shutdown()

@@ -40,6 +40,7 @@ def export(run: Run, directory: Path, onnx: bool = False) -> dict[str, Any]:
     """Write `policy.json`, `policy.safetensors`, `policy.jaxexport` (most likely actions),
     `policy_stochastic.jaxexport` (sampled actions) and, if asked for, `policy.onnx` (most likely actions) into the
     directory; returns the content of `policy.json`."""
+    run.check_one_seed()
     params = run.params()
     inputs = policy_inputs(run.algorithm, run.env)
     outputs = ("action", "memory") if "memory" in inputs else ("action",)

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -10,7 +11,9 @@ from typing import Any
 from fragmenta.algorithms import Algorithm
 from fragmenta.envs import Environment
 from fragmenta.errors import ConfigError
-from fragmenta.evaluation.evaluate import BackgroundEvaluation, Evaluation
+from fragmenta.evaluation.background import BackgroundEvaluation, video_name
+from fragmenta.runs.checkpoints import Checkpoint
+from fragmenta.runs.run_directory import EVALUATIONS, VIDEOS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,6 +25,9 @@ class EvaluationOptions:
     is running is skipped, so that training never waits."""
     eval_episodes: int = 16
     """Episodes per evaluation."""
+    eval_video: bool = False
+    """Also record the first episode of each evaluation, as a GIF in the folder `videos` of the run, and send it to the
+    sinks; of several seeds, that of the first."""
 
     def check(self) -> None:
         """Raise ConfigError for values out of range."""
@@ -29,6 +35,8 @@ class EvaluationOptions:
             raise ConfigError(f"eval_every is {self.eval_every}: it must be 0 or more")
         if self.eval_episodes < 1:
             raise ConfigError(f"eval_episodes is {self.eval_episodes}: it must be at least 1")
+        if self.eval_video and not self.eval_every:
+            raise ConfigError("eval_video records evaluations, but eval_every is 0: say how often to evaluate")
 
 
 class PeriodicEvaluation:
@@ -38,19 +46,29 @@ class PeriodicEvaluation:
     """
 
     def __init__(
-        self, run: Path, options: EvaluationOptions, algorithm: Algorithm, env: Environment, seed: int
+        self,
+        run: Path,
+        options: EvaluationOptions,
+        algorithm: Algorithm,
+        env: Environment,
+        seed: int,
+        rate: Callable[[Checkpoint, float], None],
+        report: Callable[[dict[str, Any]], None],
     ) -> None:
-        self.every, self._path = options.eval_every, run / "evaluations.jsonl"
-        self._background = BackgroundEvaluation(algorithm, env, options.eval_episodes, seed, deterministic=True)
-        self._iterations: dict[int, int] = {}
+        self.every, self._run = options.eval_every, run
+        videos = run / VIDEOS if options.eval_video else None
+        self._background = BackgroundEvaluation(algorithm, env, options.eval_episodes, seed, True, videos)
+        self._rate, self._report = rate, report
+        """Called with the state that was evaluated and its mean return, and with the record."""
+        self._evaluated: dict[int, Checkpoint] = {}
         self._has_failed = False
         self._records: list[dict[str, Any]] = []
 
-    def consider(self, iteration: int, steps: int, params: Any) -> None:
-        """Write finished evaluations, and start another if one is due."""
+    def consider(self, checkpoint: Checkpoint, params: Any) -> None:
+        """Write finished evaluations, and start another of this state if one is due."""
         self._write(wait=False)
-        if iteration % self.every == 0 and self._background.submit(params, steps):
-            self._iterations[steps] = iteration
+        if checkpoint.iteration % self.every == 0 and self._background.submit(params, checkpoint.steps):
+            self._evaluated[checkpoint.steps] = checkpoint
 
     def finish(self) -> None:
         """Wait for the evaluation that is running, and write it."""
@@ -75,12 +93,19 @@ class PeriodicEvaluation:
 
     def _write(self, wait: bool) -> None:
         for steps, result in self._background.finished(wait):
-            position = {"iteration": self._iterations.pop(steps), "steps": steps}
-            values = result.as_record() if isinstance(result, Evaluation) else self._failed(result, steps)
-            record = position | values
+            checkpoint = self._evaluated.pop(steps)
+            if isinstance(result, BaseException):
+                values = self._failed(result, steps)
+            else:
+                values = result.as_record()
+                self._rate(checkpoint, result.mean)
+            record = {"iteration": checkpoint.iteration, "steps": steps} | values
+            if (video := self._run / VIDEOS / video_name(steps)).exists():
+                record["video"] = str(video.relative_to(self._run))
             self._records.append(record)
+            self._report(record)
             try:
-                with open(self._path, "a") as file:
+                with open(self._run / EVALUATIONS, "a") as file:
                     file.write(json.dumps(record) + "\n")
             except OSError as error:  # must not end the run
                 print(f"fragmenta: an evaluation could not be written: {error.strerror}", file=sys.stderr)

@@ -68,6 +68,14 @@ def play(
     return Video(frames, scene.steps_per_second / every)
 
 
+def check_drawable(env: Environment) -> None:
+    """Raise ConfigError if an environment cannot be rendered, by rendering its first frame."""
+    scene = _host_scene(env, env.host_pool) if env.host_pool else _JaxScene(env)
+    with contextlib.closing(scene):
+        scene.start(episode_keys(0, 1)[0][0])
+        scene.picture()
+
+
 def _frames(
     algorithm: Algorithm, env: Environment, params: Any, scene: _Scene, keys: jax.Array, limit: int, every: int
 ) -> Iterator[Frame]:

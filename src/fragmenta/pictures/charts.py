@@ -24,7 +24,7 @@ Scale = Callable[[float], float]
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """A line of a chart or, with `low` and `high`, points with intervals."""
+    """A line of a chart, with a band if its series has one; or, with `low` and `high`, points with intervals."""
 
     name: str
     look: str
@@ -55,7 +55,10 @@ def chart(title: str, lines: list[Line], last_step: float, look: str = "", from_
     grid = "".join(f"M0 {y(tick):g}H{SIDE}" for tick in y_ticks)
     paths = [f'<path class="grid" d="{grid}"/>']
     for i, line in enumerate(lines):
-        paths.append(_points(line, i, x, y) if line.low is not None else _path(line, i, x, y))
+        if line.low is not None:
+            paths.append(_points(line, i, x, y))
+        else:
+            paths.append(_band(line, i, x, y) + _path(line, i, x, y))
     y_labels = "".join(f'<span style="top:{y(t) / SIDE:.2%}">{text}</span>' for t, text in _labels(y_ticks))
     x_labels = "".join(f'<span style="left:{x(t) / SIDE:.2%}">{text}</span>' for t, text in _labels(x_ticks))
     keys = "".join(f'<span class="key {line.look}"{_coloured(line)}>{escape(line.name)}</span>' for line in lines)
@@ -75,10 +78,12 @@ def thin(series: Series) -> Series:
     if len(series.steps) <= POINTS:
         return series
     pieces = np.array_split(np.arange(len(series.steps)), POINTS)
-    return Series(
-        np.asarray([series.steps[piece].mean() for piece in pieces]),
-        np.asarray([series.values[piece].mean() for piece in pieces]),
-    )
+
+    def means(values: np.ndarray) -> np.ndarray:
+        return np.asarray([values[piece].mean() for piece in pieces])
+
+    columns = (series.steps, series.values, series.low, series.high)
+    return Series(*(means(column) for column in columns if column is not None))
 
 
 def ticks(low: float, high: float, about: int) -> list[float]:
@@ -99,7 +104,8 @@ def _labels(places: list[float]) -> list[tuple[float, str]]:
 
 def _range(lines: list[Line], from_zero: bool) -> tuple[float, float, list[float]]:
     """The lowest and the highest number of the y axis, and its ticks, which enclose all values."""
-    values = np.concatenate([v for line in lines for v in (line.series.values, line.low, line.high) if v is not None])
+    bounds = [(line.series, line.series.low, line.series.high, line.low, line.high) for line in lines]
+    values = np.concatenate([v for shown, *rest in bounds for v in (shown.values, *rest) if v is not None])
     values = values[np.isfinite(values)]
     low, high = (float(values.min()), float(values.max())) if len(values) else (0.0, 1.0)
     if from_zero:
@@ -125,6 +131,16 @@ def _path(line: Line, number: int, x: Scale, y: Scale) -> str:
     if len(parts) == 1:
         parts.append("h0")  # with round caps, a dot
     return f'<path class="line {line.look}" data-line="{number}"{_coloured(line)} d="{"".join(parts)}"/>'
+
+
+def _band(line: Line, number: int, x: Scale, y: Scale) -> str:
+    steps, low, high = line.series.steps, line.series.low, line.series.high
+    if low is None or high is None or not len(steps):
+        return ""
+    above = [f"{x(step):g} {y(value):g}" for step, value in zip(steps, high, strict=True)]
+    below = [f"{x(step):g} {y(value):g}" for step, value in zip(steps, low, strict=True)]
+    outline = "L".join([*above, *reversed(below)])
+    return f'<path class="band" data-line="{number}"{_coloured(line)} d="M{outline}Z"/>'
 
 
 def _points(line: Line, number: int, x: Scale, y: Scale) -> str:
@@ -156,6 +172,8 @@ def _data(lines: list[Line], y: tuple[float, float], last_step: float, last_seco
         content["seconds"] = numbers(line.clock(steps), 7)
         if line.low is not None and line.high is not None:
             content |= {"low": numbers(line.low), "high": numbers(line.high)}
+        if line.series.low is not None and line.series.high is not None:
+            content["band"] = [numbers(line.series.low), numbers(line.series.high)]
         return content
 
     def axis(last: float) -> dict[str, Any]:

@@ -10,7 +10,18 @@ from fragmenta.pictures.intervals import Estimate, estimate
 from fragmenta.pictures.run_files import RunFiles, highest_return, recent_returns, steps_per_second
 
 GRID_POINTS = 120
-NOT_A_SETTING = {"algorithm", "env", "policy", "seed", "version", "schema", "deadline", "only_in_python"}
+NOT_A_SETTING = {
+    "algorithm",
+    "env",
+    "policy",
+    "seed",
+    "version",
+    "schema",
+    "deadline",
+    "only_in_python",
+    "start_from",
+    "tracking",
+}
 """Keys of `config.json` that do not make two runs different experiments, or have their own place in the label."""
 
 
@@ -111,7 +122,9 @@ def _placement(run: RunFiles) -> dict[str, Any]:
 
 def _choices(run: RunFiles) -> dict[str, Any]:
     """Settings of the algorithm and the environment, by name."""
-    return {k: v for group in run.config.values() if isinstance(group, dict) for k, v in group.items()}
+    groups = [group for name, group in run.config.items() if isinstance(group, dict) and name not in NOT_A_SETTING]
+    start = run.config.get("start_from") or {"run": "none"}
+    return {k: v for group in groups for k, v in group.items()} | {"start_from": start["run"]}
 
 
 def _label(run: RunFiles, others: list[RunFiles]) -> str:

@@ -33,6 +33,9 @@ def curve_figure(run: RunFiles) -> "Figure":
     line_style = ":." if len(recent.steps) == 1 else "-"  # a line of one point would be invisible
     top.plot(each.steps, each.values, line_style, color=COLOURS[0], alpha=0.25, linewidth=0.8, label="per iteration")
     top.plot(recent.steps, recent.values, line_style, color=COLOURS[0], linewidth=2, label=f"latest {WINDOW} episodes")
+    if recent.low is not None and recent.high is not None:
+        band = {"color": COLOURS[0], "alpha": 0.18, "linewidth": 0, "label": "lowest to highest seed"}
+        top.fill_between(recent.steps, recent.low, recent.high, **band)
     for number, steps in enumerate(resumes(run.path)):
         for axes in (top, bottom):
             axes.axvline(steps, color=MUTED, linewidth=0.7, linestyle="--", label="" if number else "resumed")
@@ -50,8 +53,7 @@ def curve_figure(run: RunFiles) -> "Figure":
     bottom.plot(rate.steps, rate.values, color=COLOURS[2], linewidth=1.5, drawstyle="steps-pre")
     bottom.set_ylim(bottom=0)
     bottom.set_xlim(0, run.records[-1]["steps"])
-    seed = run.config.get("seed", "?")
     cut = "" if run.summary else ", not finished"
     top.set_title(run.title, loc="left", fontsize=12, fontweight="bold", color=INK)
-    top.set_title(f"{run.placement}, seed {seed}{cut}", loc="right", fontsize=9, color=MUTED)
+    top.set_title(f"{run.placement}, {run.seed_words}{cut}", loc="right", fontsize=9, color=MUTED)
     return figure

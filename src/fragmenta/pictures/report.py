@@ -38,8 +38,8 @@ CONTROLS = (
 )
 
 
-def report_page(runs: Sequence[RunFiles], commands: Sequence[list[str]]) -> str:
-    """The whole page; `commands` lists suggested next commands for each run."""
+def report_page(runs: Sequence[RunFiles], commands: Sequence[list[str]], live: bool = False) -> str:
+    """The whole page; `commands` lists suggested next commands for each run. A live page asks for news of itself."""
     names = _names(runs)
     if len(runs) == 1:
         (run,) = runs
@@ -56,9 +56,19 @@ def report_page(runs: Sequence[RunFiles], commands: Sequence[list[str]]) -> str:
     version = ", ".join(dict.fromkeys(str(run.config.get("version", "")) for run in runs))
     places = ", ".join(str(run.path) for run in runs)
     foot = f"<footer>{escape(f'fragmenta {version}, run directory {places}')}</footer>"
-    template = string.Template(resources.files("fragmenta.pictures").joinpath("page.html").read_text(encoding="utf-8"))
     body = [head, CONTROLS, _learning(runs, names), _metrics(runs, names), parts, foot]
-    return template.substitute(title=escape(title), body="\n".join(filter(None, body)))
+    return _page(title, "\n".join(filter(None, body)), live)
+
+
+def waiting_page(reason: str) -> str:
+    """A live page in place of a report that cannot be drawn yet."""
+    return _page("report", f'<p class="note">{escape(reason)}</p>{CONTROLS}', live=True)
+
+
+def _page(title: str, body: str, live: bool) -> str:
+    template = string.Template(resources.files("fragmenta.pictures").joinpath("page.html").read_text(encoding="utf-8"))
+    requests = "connect-src 'self'; " if live else ""
+    return template.substitute(title=escape(title), body=body, requests=requests, live=str(live).lower())
 
 
 def _names(runs: Sequence[RunFiles]) -> list[str]:
@@ -68,7 +78,7 @@ def _names(runs: Sequence[RunFiles]) -> list[str]:
 
 
 def _head(run: RunFiles, level: str = "h1") -> str:
-    subtitle = f"policy {run.placement}, engine {run.config.get('engine', '-')}, seed {run.config.get('seed', '-')}"
+    subtitle = f"policy {run.placement}, engine {run.config.get('engine', '-')}, {run.seed_words}"
     head = f'<{level}>{escape(run.title)}</{level}><p class="under">{escape(subtitle)}</p>'
     if run.summary is None:
         total = run.config["hyper_parameters"].get("total_steps")
@@ -85,7 +95,7 @@ def _overview(runs: Sequence[RunFiles], names: list[str]) -> str:
             (
                 name,
                 run.title,
-                f"{run.placement}, seed {run.config.get('seed', '-')}",
+                f"{run.placement}, {run.seed_words}",
                 f"{recent[-1]:,.1f}" if len(recent) else "-",
                 "-" if best is None else f"{best:,.1f}",
                 f"{run.records[-1]['steps']:,}" + ("" if run.summary else ", not finished"),
@@ -106,9 +116,10 @@ def _learning(runs: Sequence[RunFiles], names: list[str]) -> str:
         return section("Learning curve", "<p>No episode has ended.</p>" + below)
     if len(runs) == 1:
         (run,) = runs
-        lines = [Line("per iteration", "raw", returns(run), clock(run)), *lines, *_evaluations(run)]
+        lines = [Line("per iteration", "raw", _without_band(returns(run)), clock(run)), *lines, *_evaluations(run)]
+    over_seeds = ", lowest to highest seed" if any(line.series.low is not None for line in lines) else ""
     title = "return" if len(runs) == 1 else f"return, mean over the latest {WINDOW} episodes"
-    return section("Learning curve", chart(title, lines, last, "large") + below)
+    return section("Learning curve", chart(title + over_seeds, lines, last, "large") + below)
 
 
 def _evaluations(run: RunFiles) -> list[Line]:
@@ -119,6 +130,10 @@ def _evaluations(run: RunFiles) -> list[Line]:
         for name in ("steps", "return_mean", "return_low", "return_high")
     )
     return [Line("evaluation", "eval", Series(steps, means), clock(run), low=lows, high=highs)]
+
+
+def _without_band(line: Series) -> Series:
+    return Series(line.steps, line.values)
 
 
 def _stairs(run: RunFiles) -> Series:

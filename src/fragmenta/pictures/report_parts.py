@@ -19,6 +19,7 @@ from fragmenta.pictures.times import TIME_COLUMNS, time_rows
 from fragmenta.pictures.words import duration_words, setting_words
 from fragmenta.profiling.timings import bottleneck
 from fragmenta.runs.episode_statistics import WINDOW
+from fragmenta.runs.run_directory import VIDEOS as EVALUATION_VIDEOS
 from fragmenta.runs.timeline_files import TIMINGS, TRACE, read_timings
 
 BUSY = "busy/"
@@ -116,9 +117,10 @@ def _graph(run: RunFiles) -> str:
 
 
 def _videos(run: RunFiles) -> str:
-    """The videos in the run directory, inside the page."""
+    """The videos in the run directory, and the latest of an evaluation, inside the page."""
     parts = []
-    for path in sorted(path for path in run.path.iterdir() if path.suffix in VIDEOS):
+    recorded = sorted((run.path / EVALUATION_VIDEOS).glob("*.gif"))[-1:]  # the latest of those during training
+    for path in [*sorted(path for path in run.path.iterdir() if path.suffix in VIDEOS), *recorded]:
         if path.stat().st_size > LARGEST_VIDEO:
             parts.append(f"<p>{escape(str(path))} is too large to be shown here.</p>")
             continue

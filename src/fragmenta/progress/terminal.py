@@ -185,13 +185,14 @@ def summary_text(summary: dict[str, Any], run_dir: Path | None) -> str:
     ]
     if run_dir is None:
         return "\n".join(lines)
-    run = shlex.quote(str(run_dir / f"seed-{seeds[0]['seed']}" if seeds else run_dir))
+    one = shlex.quote(str(run_dir / f"seed-{seeds[0]['seed']}" if seeds else run_dir))
     lines += [f"run directory {run_dir}", *(f"picture {path}" for path in sorted(run_dir.glob("*.png")))]
     if seeds:
-        lines.append(f"  {command('compare', run_dir)}/seed-*  # compare the seeds")
-    # Several seeds can only be resumed together.
-    commands = {name: purpose for name, purpose in NEXT.items() if name != "resume" or not seeds}
-    lines += [f"  {command()} {name:<{7 if seeds else 6}} {run}  # {purpose}" for name, purpose in commands.items()]
+        lines.append(f"  {command('compare', run_dir)}  # intervals over the seeds")
+    width = max(map(len, ["compare"] if seeds else NEXT))
+    for name, purpose in NEXT.items():
+        what = one if name == "play" else shlex.quote(str(run_dir))  # a video shows one policy
+        lines.append(f"  {command()} {name:<{width}} {what}  # {purpose}")
     return "\n".join(lines)
 
 

@@ -2,18 +2,18 @@
 
 A folder has `state` (all arrays, in Orbax's format), `manifest.json` (their names, shapes and types in order, and size
 and checksum of every file) and `manifest.sha256`. It is written under a temporary name, flushed to disk and renamed, so
-that a run killed at any time leaves either a complete checkpoint or none. Loading executes nothing: no pickle.
+that a run killed at any time leaves either a complete checkpoint or none. Loading executes nothing: no pickle. Why each
+is kept is in `kept.json` beside them, because it may change after a checkpoint was written.
 """
 
 import dataclasses
 import errno
-import functools
 import hashlib
 import json
-import math
 import os
 import re
 import shutil
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,16 @@ from typing import Any
 import numpy as np
 
 from fragmenta.errors import ConfigError
+from fragmenta.runs.checkpoint_files import (
+    files_below,
+    fingerprint,
+    flush,
+    flush_folder,
+    read_arrays,
+    write_arrays,
+)
+from fragmenta.runs.remarks import remark
+from fragmenta.runs.run_directory import write_whole
 
 SCHEMA = 1
 CHECKPOINTS = "checkpoints"
@@ -30,6 +40,15 @@ IN_FLIGHT = "in_flight/"
 SPARE_BYTES = 100_000
 """Disk space reserved for the manifest and metadata."""
 NAME = re.compile(r"\d{10}")
+KEPT = "kept.json"
+"""The file beside the checkpoints: for each by its name, whether it is among the latest, its score and the measure."""
+EPISODES, EVALUATION = "episodes", "evaluation"
+"""What a score measures: the mean return of the latest episodes in training, or of an evaluation, which takes
+precedence."""
+MEASURES = {
+    EPISODES: "the mean return of the latest episodes in training",
+    EVALUATION: "the mean return of its evaluation",
+}
 
 
 class DamagedError(Exception):
@@ -44,9 +63,23 @@ class Checkpoint:
     iteration: int
     steps: int
     score: float | None = None
-    """Mean return of the latest episodes, which decides which checkpoint is the best."""
+    """The mean return that decides which checkpoint is the best; None if it is not known."""
+    measure: str = EPISODES
+    """What the score measures."""
     in_flight: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
     """Values in flight to fragments that work one iteration behind; empty if there are none."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Best:
+    """The best checkpoint of a run, and what chose it."""
+
+    iteration: int
+    score: float
+    measure: str
+
+    def __str__(self) -> str:
+        return f"the best checkpoint is {self.iteration}, by {MEASURES[self.measure]}, {self.score:,.1f}"
 
 
 class CheckpointFolder:
@@ -55,8 +88,11 @@ class CheckpointFolder:
     def __init__(self, path: Path, keep_last: int = 3, keep_best: bool = True) -> None:
         self.path, self._keep_last, self._keep_best = path, keep_last, keep_best
 
-    def save(self, checkpoint: Checkpoint) -> Path:
-        """Write a checkpoint durably to disk and delete those no longer needed; OSError if that fails."""
+    def save(self, checkpoint: Checkpoint, is_latest: bool = True) -> Path:
+        """Write a checkpoint durably to disk and delete those no longer needed; OSError if that fails.
+
+        One that is not among the latest is kept only as long as it is the best.
+        """
         self.path.mkdir(parents=True, exist_ok=True)
         for leftover in self.path.glob(".*"):  # of a run that was killed
             shutil.rmtree(leftover, ignore_errors=True)
@@ -67,27 +103,39 @@ class CheckpointFolder:
         if shutil.disk_usage(self.path).free < needed:  # a write failing halfway prints many errors
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         temporary.mkdir()
-        _write(temporary / "state", arrays)
+        write_arrays(temporary / "state", arrays)
         descriptions = {n: {"shape": list(a.shape), "dtype": str(a.dtype)} for n, a in arrays.items()}
-        files = {str(path.relative_to(temporary)): _fingerprint(path) for path in _files(temporary)}
+        files = {str(path.relative_to(temporary)): fingerprint(path) for path in files_below(temporary)}
         manifest = {
             "schema": SCHEMA,
             "iteration": checkpoint.iteration,
             "steps": checkpoint.steps,
-            "score": checkpoint.score,
             "arrays": descriptions,
             "files": files,
         }
         text = json.dumps(manifest, indent=1).encode()
         (temporary / "manifest.json").write_bytes(text)
         (temporary / "manifest.sha256").write_text(hashlib.sha256(text).hexdigest() + "\n")
-        _flush(temporary)
+        flush(temporary)
         if final.exists():  # damaged, so the run was resumed from an older one
             self._remove(final)
         os.rename(temporary, final)
-        _flush_folder(self.path)
+        flush_folder(self.path)
+        self._write_kept(self._kept() | {name: _reason(checkpoint, is_latest)})
         self._delete_old()
         return final
+
+    def keep(self, checkpoint: Checkpoint, is_latest: bool) -> bool:
+        """Keep a checkpoint that is on disk for one more reason; False if it is not there."""
+        name, kept = f"{checkpoint.iteration:010d}", self._kept()
+        if name not in self.names() or name not in kept:
+            return False
+        reason = _reason(checkpoint, is_latest or kept[name]["is_latest"])
+        if checkpoint.score is None:
+            reason |= {"score": kept[name]["score"], "measure": kept[name]["measure"]}
+        self._write_kept(kept | {name: reason})
+        self._delete_old()
+        return True
 
     def names(self) -> list[str]:
         """Names of all checkpoints, oldest first, damaged ones included."""
@@ -103,15 +151,15 @@ class CheckpointFolder:
             if ".." in Path(file).parts or Path(file).is_absolute():
                 raise DamagedError(f"it names a file outside its folder, {file}")
             try:
-                fingerprint = _fingerprint(folder / file)
+                actual = fingerprint(folder / file)
             except OSError as error:
                 raise DamagedError(f"{file} cannot be read: {error.strerror}") from None
-            if fingerprint != expected:
+            if actual != expected:
                 raise DamagedError(f"{file} does not match its checksum")
-        arrays = _read(folder / "state", manifest["arrays"])
+        arrays = read_arrays(folder / "state", manifest["arrays"])
         prefixed = {name: arrays.pop(name) for name in list(arrays) if name.startswith(IN_FLIGHT)}
         in_flight = {name.removeprefix(IN_FLIGHT): array for name, array in prefixed.items()}
-        return Checkpoint(arrays, manifest["iteration"], manifest["steps"], manifest["score"], in_flight)
+        return Checkpoint(arrays, manifest["iteration"], manifest["steps"], in_flight=in_flight)
 
     def manifest(self, name: str) -> dict[str, Any]:
         """The manifest of a checkpoint; DamagedError if it was changed."""
@@ -127,13 +175,18 @@ class CheckpointFolder:
             raise DamagedError(f"it has schema {manifest['schema']}, but this version reads {SCHEMA}")
         return manifest
 
-    def newest(self, warn: Any = print) -> Checkpoint:
-        """The latest intact checkpoint; warns about damaged ones."""
+    def newest(self) -> Checkpoint:
+        """The latest intact checkpoint; a remark says which one it is if a later one is damaged."""
+        damaged: list[str] = []
         for name in reversed(self.names()):
             try:
-                return self.load(name)
+                checkpoint = self.load(name)
             except DamagedError as damage:
-                warn(f"fragmenta: checkpoint {self.path / name} is damaged ({damage}): using the one before it")
+                damaged.append(f"{self.path / name} is damaged ({damage})")
+                continue
+            if damaged:
+                remark(f"checkpoint {checkpoint.iteration} is used, because {' and '.join(damaged)}")
+            return checkpoint
         raise ConfigError(f"'{self.path}' has no intact checkpoint: start a new run")
 
     def chosen(self, which: str) -> Checkpoint:
@@ -141,11 +194,12 @@ class CheckpointFolder:
         if which == "last":
             return self.newest()
         name = f"{int(which):010d}" if which.isdecimal() else which
-        if which == "best":
-            name, _ = self.best()
+        if which == "best" and (best := self.best()):
+            name = f"{best.iteration:010d}"
+            print(f"fragmenta: {best}", file=sys.stderr)
         if name not in self.names():
             present = ", ".join(str(int(name)) for name in self.names()) or "none yet"
-            reason = "no episode has ended" if which == "best" else f"there are: {present}"
+            reason = "none has a return so far" if which == "best" else f"there are: {present}"
             raise ConfigError(
                 f"'{self.path}' has no checkpoint '{which}' ({reason}): choose best, last or an iteration of these"
             )
@@ -154,11 +208,14 @@ class CheckpointFolder:
         except DamagedError as damage:
             raise ConfigError(f"checkpoint '{self.path / name}' is damaged ({damage}): choose another") from None
 
-    def best(self) -> tuple[str, float]:
-        """The name and the score of the best checkpoint; no name if none has a score."""
-        scores = {name: score for name in self.names() if (score := self._score(name)) is not None}
-        name = max(scores, key=lambda name: scores[name], default="")
-        return name, scores.get(name, -math.inf)
+    def best(self) -> "Best | None":
+        """The best checkpoint, by evaluation if one was evaluated; None if none has a score."""
+        kept, found = self._kept(), list[Best]()
+        for name in self.names():
+            reason = kept.get(name)
+            if reason and reason["score"] is not None and self._is_intact(name):
+                found.append(Best(int(name), reason["score"], reason["measure"]))
+        return max(found, key=lambda best: (best.measure == EVALUATION, best.score), default=None)
 
     def discard_after(self, iteration: int) -> None:
         """Delete the checkpoints of later iterations."""
@@ -167,18 +224,32 @@ class CheckpointFolder:
                 self._remove(self.path / name)
 
     def _delete_old(self) -> None:
-        names = self.names()
-        retained = set(names[-self._keep_last :])
-        if self._keep_best:
-            retained.add(self.best()[0])
+        names, kept = self.names(), self._kept()
+        latest = [name for name in names if name not in kept or kept[name]["is_latest"]]
+        retained = set(latest[-self._keep_last :])
+        if self._keep_best and (best := self.best()):
+            retained.add(f"{best.iteration:010d}")
         for name in set(names) - retained:
             self._remove(self.path / name)
 
-    def _score(self, name: str) -> float | None:
+    def _is_intact(self, name: str) -> bool:
         try:
-            return self.manifest(name)["score"]
+            self.manifest(name)
         except DamagedError:
-            return None
+            return False
+        return True
+
+    def _kept(self) -> dict[str, dict[str, Any]]:
+        """Why checkpoints are kept; one that is not in the file, or without a file all, are among the latest."""
+        try:
+            content = json.loads((self.path / KEPT).read_text())
+        except (OSError, ValueError):
+            return {}
+        return content if isinstance(content, dict) else {}
+
+    def _write_kept(self, kept: dict[str, dict[str, Any]]) -> None:
+        present = {name: reason for name, reason in sorted(kept.items()) if (self.path / name).exists()}
+        write_whole(self.path / KEPT, (json.dumps(present, indent=1) + "\n").encode())
 
     def _remove(self, path: Path) -> None:
         """Never leaves a partial checkpoint under its name."""
@@ -187,58 +258,5 @@ class CheckpointFolder:
         shutil.rmtree(hidden)
 
 
-def _write(folder: Path, arrays: dict[str, np.ndarray]) -> None:
-    """Concatenate all arrays in the order of the manifest: many small ones take Orbax twice as long."""
-    joined = b"".join(array.tobytes() for array in arrays.values())
-    try:
-        _orbax().save(folder.absolute(), {"bytes": np.frombuffer(joined, np.uint8)})
-        _orbax().wait_until_finished()
-    except ValueError as error:  # TensorStore reports disk errors as ValueError
-        raise OSError(str(error).partition("\n")[0]) from error
-
-
-def _read(folder: Path, descriptions: dict[str, Any]) -> dict[str, np.ndarray]:
-    types = {name: (tuple(a["shape"]), np.dtype(a["dtype"])) for name, a in descriptions.items()}
-    sizes = {name: math.prod(shape) * dtype.itemsize for name, (shape, dtype) in types.items()}
-    target = {"bytes": np.empty(sum(sizes.values()), np.uint8)}
-    joined = np.asarray(_orbax().restore(folder.absolute(), target)["bytes"])
-    arrays, start = {}, 0
-    for name, (shape, dtype) in types.items():
-        arrays[name] = joined[start : start + sizes[name]].view(dtype).reshape(shape)
-        start += sizes[name]
-    return arrays
-
-
-@functools.cache
-def _orbax() -> Any:
-    import orbax.checkpoint as ocp  # slow to import, and most commands do not need it
-
-    return ocp.StandardCheckpointer()
-
-
-def _files(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*") if path.is_file())
-
-
-def _fingerprint(path: Path) -> dict[str, Any]:
-    content = path.read_bytes()
-    return {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-
-
-def _flush(folder: Path) -> None:
-    """Flush everything below a folder to disk."""
-    for path in folder.rglob("*"):
-        if path.is_file():
-            with path.open("rb") as file:
-                os.fsync(file.fileno())
-        else:
-            _flush_folder(path)
-    _flush_folder(folder)
-
-
-def _flush_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _reason(checkpoint: Checkpoint, is_latest: bool) -> dict[str, Any]:
+    return {"is_latest": is_latest, "score": checkpoint.score, "measure": checkpoint.measure}

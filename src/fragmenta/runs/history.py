@@ -14,9 +14,10 @@ HISTORY = "history.jsonl"
 
 
 @contextlib.contextmanager
-def recorded(run: Path, steps: int, stopped: tuple[type[BaseException], ...]) -> Iterator[None]:
-    """Record the start of a run after so many steps, and how it ends: done, stopped by one of these errors, failed."""
-    _append(run, "resumed" if steps else "started", steps=steps)
+def recorded(run: Path, steps: int, stopped: tuple[type[BaseException], ...], **details: Any) -> Iterator[None]:
+    """Record the start of a run after so many steps, with details of it, and how it ends: done, stopped by one of these
+    errors, failed."""
+    _append(run, "resumed" if steps else "started", steps=steps, **details)
     try:
         yield
     except BaseException as error:

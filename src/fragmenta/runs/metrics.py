@@ -5,14 +5,14 @@ import math
 import os
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from fragmenta.errors import StorageError
 from fragmenta.runs.background import lower_priority
-from fragmenta.runs.sinks import Sink, open_sink, point
+from fragmenta.runs.sinks import Sink, evaluation_point, open_sink, point
 
 CAPACITY = 4096
 """Records that may be queued; beyond that, training blocks rather than lose one."""
@@ -59,7 +59,9 @@ class MetricsLog:
 
     def __init__(self, directory: Path, sinks: Sequence[str] = (), config: dict[str, Any] | None = None) -> None:
         self._lines = JsonLines(directory / "metrics.jsonl")
+        self._directory = directory
         self._waiting: list[dict[str, Any]] = []
+        self._evaluations: list[dict[str, Any]] = []
         self._changed = threading.Condition()
         self._closing = False
         self._added = self._written = self._flushing = 0
@@ -81,6 +83,11 @@ class MetricsLog:
             self._added += 1
             if len(self._waiting) == CAPACITY:
                 self._changed.notify_all()
+
+    def add_evaluation(self, record: dict[str, Any]) -> None:
+        """Queue an evaluation for the sinks, with its video if it has one."""
+        with self._changed:
+            self._evaluations.append(record)
 
     def flush(self) -> None:
         """Wait until all records so far are written to the file."""
@@ -128,7 +135,10 @@ class MetricsLog:
                     with self._changed:
                         self._written += len(records)
                         self._changed.notify_all()
-                    _write_point(sinks, records)
+                    scalars, steps = point(records), records[-1]["steps"]
+                    _each(sinks, lambda sink, scalars=scalars, steps=steps: sink.write(scalars, steps))
+                self._write_evaluations(sinks)
+            self._write_evaluations(sinks)
         except Exception as error:
             with self._changed:
                 self._failure = error
@@ -140,6 +150,20 @@ class MetricsLog:
                     sink.close()
                 except Exception as error:
                     _drop_sink(name, error)
+
+    def _write_evaluations(self, sinks: dict[str, Sink]) -> None:
+        with self._changed:
+            evaluations, self._evaluations = self._evaluations, []
+        for record in evaluations:
+            scalars, steps, video = evaluation_point(record), record["steps"], record.get("video")
+            if scalars:
+                _each(sinks, lambda sink, scalars=scalars, steps=steps: sink.write(scalars, steps))
+            if video:
+                path = self._directory / video
+                showing = {name: sink for name, sink in sinks.items() if hasattr(sink, "write_video")}
+                failed = _each(showing, lambda sink, path=path, steps=steps: sink.write_video(path, steps))
+                for name in failed:
+                    del sinks[name]
 
     def _is_urgent(self) -> bool:
         return self._closing or len(self._waiting) >= CAPACITY or self._flushing > self._written
@@ -155,14 +179,17 @@ class MetricsLog:
             return records
 
 
-def _write_point(sinks: dict[str, Sink], records: list[dict[str, Any]]) -> None:
-    scalars, steps = point(records), records[-1]["steps"]
+def _each(sinks: dict[str, Sink], write: Callable[[Any], None]) -> list[str]:
+    """Write to each sink, and drop those that fail; returns their names."""
+    failed = []
     for name in list(sinks):
         try:
-            sinks[name].write(scalars, steps)
+            write(sinks[name])
         except Exception as error:
             del sinks[name]
+            failed.append(name)
             _drop_sink(name, error)
+    return failed
 
 
 def _drop_sink(name: str, error: Exception) -> None:

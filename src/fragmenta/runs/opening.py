@@ -23,6 +23,7 @@ from fragmenta.runs.checkpoints import CHECKPOINTS, Checkpoint, CheckpointFolder
 from fragmenta.runs.describing import describe, drawn
 from fragmenta.runs.predicting import TrainedPolicy
 from fragmenta.runs.run_directory import read_config, read_json, read_records
+from fragmenta.runs.seeds import Seeds, with_seeds
 from fragmenta.runs.state import from_arrays
 
 SCHEMA = 1
@@ -41,8 +42,19 @@ class Run:
     checkpoint: str | None = None
     """The checkpoint to take parameters from: best, last or an iteration. By default the final ones, if it ended."""
 
+    @functools.cached_property
+    def trained(self) -> Algorithm:
+        """What was trained: the algorithm, or for several seeds a wrapper with the seed as the leading dimension."""
+        return with_seeds(self.algorithm, self.config.get("seed", 0), self.config.get("seeds", 1))
+
+    def check_one_seed(self) -> None:
+        """Raise ConfigError if several seeds were trained, and so several policies."""
+        if isinstance(self.trained, Seeds):
+            one = self.path / f"seed-{self.trained.seeds[0]}"
+            raise ConfigError(f"'{self.path}' has {len(self.trained.seeds)} seeds: choose one, as in '{one}'")
+
     def params(self) -> Any:
-        """The trained parameters, as `algorithm.params` returns them."""
+        """The trained parameters, as `algorithm.params` returns them; of several seeds, stacked."""
         path = self.path / "params.safetensors"
         if self.checkpoint or not path.exists():
             return self._checkpoint_params()
@@ -52,10 +64,7 @@ class Run:
             raise ConfigError(
                 f"cannot read '{path}': {_one_line(error)}; restore it from a backup or train again"
             ) from None
-        expected = jax.eval_shape(
-            lambda key: self.algorithm.params(self.algorithm.init(self.env, key)), jax.random.key(0)
-        )
-        return from_arrays(expected, arrays, f"'{path}'")
+        return from_arrays(params_of(self.algorithm, self.env), arrays, f"'{path}'")
 
     def steps(self) -> int:
         """Environment steps that the parameters were trained for."""
@@ -66,8 +75,9 @@ class Run:
                 if not isinstance(summary, dict) or not isinstance(summary.get("total_steps"), int):
                     raise ConfigError(f"'{file}' has no usable 'total_steps': restore it from a backup, or remove it")
                 return summary["total_steps"]
-        return self._chosen_checkpoint().steps
+        return self._chosen_checkpoint.steps
 
+    @functools.cached_property
     def _chosen_checkpoint(self) -> Checkpoint:
         return CheckpointFolder(self.path / CHECKPOINTS).chosen(self.checkpoint or "last")
 
@@ -94,13 +104,19 @@ class Run:
 
     @functools.cached_property
     def _policy(self) -> TrainedPolicy:
+        self.check_one_seed()
         return TrainedPolicy(self.algorithm, self.env, self.params())
 
     def _checkpoint_params(self) -> Any:
         """The parameters in a checkpoint."""
-        checkpoint = self._chosen_checkpoint()
-        state = jax.eval_shape(lambda key: self.algorithm.init(self.env, key), jax.random.key(0))
-        return self.algorithm.params(from_arrays(state, checkpoint.arrays, f"the checkpoint of '{self.path}'"))
+        checkpoint = self._chosen_checkpoint
+        state = jax.eval_shape(lambda key: self.trained.init(self.env, key), jax.random.key(0))
+        return self.trained.params(from_arrays(state, checkpoint.arrays, f"the checkpoint of '{self.path}'"))
+
+
+def params_of(algorithm: Algorithm, env: Environment) -> Any:
+    """The shapes and types of an algorithm's parameters on an environment."""
+    return jax.eval_shape(lambda key: algorithm.params(algorithm.init(env, key)), jax.random.key(0))
 
 
 def load(

@@ -15,6 +15,11 @@ from safetensors.numpy import save
 from fragmenta.errors import ConfigError
 from fragmenta.tracing.names import leaf_name
 
+EVALUATIONS = "evaluations.jsonl"
+"""The file in a run directory with a record per evaluation."""
+VIDEOS = "videos"
+"""The folder in a run directory with videos of evaluations."""
+
 
 class RunDirectory:
     """The directory with `config.json`, `metrics.jsonl`, `graph.mmd`, `checkpoints`, `params.safetensors`,
@@ -37,14 +42,19 @@ class RunDirectory:
 
     @staticmethod
     def reopened(path: Path, iteration: int) -> "RunDirectory":
-        """Reopen an earlier run's directory to continue at `iteration`: removes later records and final results."""
+        """Reopen an earlier run's directory to continue at `iteration`: removes later records, later evaluations during
+        training, and final results."""
         file = path / "metrics.jsonl"
         if iteration and not file.exists():
             raise ConfigError(f"'{file}' is missing: restore it from a backup, or train again")
         earlier = read_records(file) if file.exists() else []
         records = [record for record in earlier if record["iteration"] < iteration]
         directory = RunDirectory(path, records)
-        directory.write_text("metrics.jsonl", "".join(json.dumps(record) + "\n" for record in records))
+        directory.write_text("metrics.jsonl", _lines(records))
+        if (path / EVALUATIONS).exists():
+            evaluations = read_records(path / EVALUATIONS)
+            kept = [record for record in evaluations if record.get("iteration", 0) <= iteration]
+            directory.write_text(EVALUATIONS, _lines(kept))
         for name in ("params.safetensors", "summary.json"):
             (path / name).unlink(missing_ok=True)
         return directory
@@ -60,6 +70,10 @@ class RunDirectory:
     def write_params(self, params: Any) -> None:
         """Write parameters by name."""
         write_whole(self.path / "params.safetensors", save(named_arrays(params)))
+
+
+def _lines(records: Sequence[dict[str, Any]]) -> str:
+    return "".join(json.dumps(record) + "\n" for record in records)
 
 
 def write_whole(path: Path, content: bytes) -> None:

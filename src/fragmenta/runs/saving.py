@@ -1,6 +1,7 @@
 """Save checkpoints in the background during training."""
 
 import dataclasses
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -9,9 +10,12 @@ from types import TracebackType
 
 from fragmenta.errors import ConfigError, StorageError
 from fragmenta.runs.background import lower_priority
-from fragmenta.runs.checkpoints import Checkpoint, CheckpointFolder
+from fragmenta.runs.checkpoints import EPISODES, Checkpoint, CheckpointFolder
 
 SECONDS_BETWEEN = 60.0
+PAUSE = 9.0
+"""After writing the best state, how many times as long to wait before the next one: returns may rise all the time, and
+writing a large state takes long."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,7 +27,7 @@ class SaveOptions:
     keep_last: int = 3
     """How many of the latest checkpoints to keep."""
     keep_best: bool = True
-    """Also keep the state with the best mean return over the latest episodes."""
+    """Also keep the best state: by evaluation with eval_every, else by the mean return over the latest episodes."""
 
     def check(self) -> None:
         """Raise ConfigError for values out of range."""
@@ -34,21 +38,24 @@ class SaveOptions:
 
 
 class Saver:
-    """Writes checkpoints in a background thread. While it writes one, only the newest of later ones is queued, and the
-    best one if it was never written."""
+    """Writes checkpoints in a background thread: those that are due, and the best state when it happens. While it
+    writes one, only the newest of each kind is queued."""
 
-    def __init__(self, path: Path, options: SaveOptions, before: Callable[[], None]) -> None:
+    def __init__(self, path: Path, options: SaveOptions, before: Callable[[], None], measure: str = EPISODES) -> None:
         self._folder = CheckpointFolder(path, options.keep_last, options.keep_best)
         self._before = before
         """Called before each write: a checkpoint must not be ahead of the records of its iterations."""
         self.every, self._last = options.checkpoint_every, time.monotonic()
         self._changed = threading.Condition()
-        self._waiting: list[Checkpoint] = []
-        self._queued: Checkpoint | None = None
-        self._keeps_best = options.keep_best
+        self._due: Checkpoint | None = None
         self._best: Checkpoint | None = None
-        """The best state, if it is not written or queued yet."""
-        self._best_score = self._folder.best()[1] if options.keep_best else 0.0
+        self._saved = -1
+        """The iteration of the latest checkpoint that was due."""
+        self._keeps_best, self._measure = options.keep_best, measure
+        earlier = self._folder.best()
+        self._best_score = earlier.score if earlier and earlier.measure == measure else -math.inf
+        self._best_after = 0.0
+        """When the best state may be written again."""
         self._closing = False
         self._failure: OSError | None = None
         self._written: list[Path] = []
@@ -61,21 +68,23 @@ class Saver:
             return iteration % self.every == 0
         return time.monotonic() - self._last >= SECONDS_BETWEEN
 
-    def consider(self, checkpoint: Checkpoint) -> None:
-        """Remember the best state since the last checkpoint, to be written with the next."""
-        if self._keeps_best and checkpoint.score is not None and checkpoint.score > self._best_score:
-            self._best, self._best_score = checkpoint, checkpoint.score
+    def consider(self, checkpoint: Checkpoint, score: float | None) -> None:
+        """Queue a state if its score makes it the best so far."""
+        if not self._keeps_best or score is None or not score > self._best_score:  # NaN is not
+            return
+        with self._changed:
+            self._best_score = score
+            self._best = dataclasses.replace(checkpoint, score=score, measure=self._measure)
+            self._changed.notify_all()
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Queue a checkpoint unless it was queued before; raises StorageError if an earlier write failed."""
         self._last = time.monotonic()
         with self._changed:
             self._raise_failure()
-            if checkpoint is self._queued:
+            if checkpoint.iteration == self._saved:
                 return
-            best = self._best or next((each for each in self._waiting if each.score == self._best_score), None)
-            self._waiting = [checkpoint] if best is None or best is checkpoint else [best, checkpoint]
-            self._queued, self._best = checkpoint, None
+            self._due, self._saved = checkpoint, checkpoint.iteration
             self._changed.notify_all()
 
     def written(self) -> list[Path]:
@@ -105,20 +114,43 @@ class Saver:
 
     def _work(self) -> None:
         lower_priority()
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._waiting or self._closing)
-                if not self._waiting:
-                    return
-                checkpoint = self._waiting.pop(0)
+        written: set[int] = set()
+        """Iterations whose checkpoints on disk have the same arrays as those queued."""
+        while (entry := self._next()) is not None:
+            checkpoint, is_due = entry
+            began = time.monotonic()
             try:
-                self._before()
-                path = self._folder.save(checkpoint)
-                with self._changed:
-                    self._written.append(path)
+                if checkpoint.iteration not in written or not self._folder.keep(checkpoint, is_due):
+                    self._before()
+                    path = self._folder.save(checkpoint, is_due)
+                    with self._changed:
+                        self._written.append(path)
+                written = {iteration for iteration in map(int, self._folder.names()) if iteration in written}
+                written.add(checkpoint.iteration)
             except OSError as error:
                 self._failure = error
                 return
+            if not is_due:
+                ended = time.monotonic()
+                self._best_after = ended + PAUSE * (ended - began)
+
+    def _next(self) -> tuple[Checkpoint, bool] | None:
+        """The next checkpoint to write and whether it is due, the earlier first; None at the end."""
+        with self._changed:
+            while True:
+                pause = max(0.0, self._best_after - time.monotonic()) if self._best and not self._closing else None
+                if self._due or self._closing or pause == 0.0:
+                    break
+                self._changed.wait(pause)
+            best, due = self._best, self._due
+            if best and due and best.iteration == due.iteration:
+                self._best = self._due = None
+                return best, True
+            if best and (due is None or best.iteration < due.iteration):
+                self._best = None
+                return best, False
+            self._due = None
+            return (due, True) if due else None
 
     def _raise_failure(self) -> None:
         if self._failure is not None:

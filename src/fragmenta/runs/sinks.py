@@ -1,8 +1,10 @@
 """Sinks for metrics besides JSON lines: TensorBoard, Weights & Biases, MLflow. Each is imported only when used."""
 
+import dataclasses
 import importlib.util
 import math
 import re
+import struct
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,8 +12,7 @@ from typing import Any, Protocol
 
 from fragmenta.errors import ConfigError, load, unknown
 
-PROJECT = "fragmenta"
-"""The project or experiment under which runs are listed."""
+VIDEO = "evaluation/video"
 
 LAST = ("iteration", "steps", "seconds", "dropped")
 """Cumulative numbers: of several records, the last value is taken."""
@@ -31,8 +32,27 @@ TAGS = {
 """Grouped names of scalars; any other metric of an algorithm is a loss."""
 
 
+@dataclasses.dataclass(frozen=True)
+class TrackingOptions:
+    """How wandb and MLflow list the run."""
+
+    project: str = "fragmenta"
+    """The project of wandb, and the experiment of MLflow."""
+    run_name: str | None = None
+    """The name of the run there. Default: that of the run directory."""
+    tags: tuple[str, ...] = ()
+    """Tags by which to find it."""
+
+    @staticmethod
+    def of(config: dict[str, Any]) -> "TrackingOptions":
+        """Those of a run, from its configuration."""
+        stored = config.get("tracking", {})
+        return TrackingOptions(**stored | {"tags": tuple(stored.get("tags", ()))})
+
+
 class Sink(Protocol):
-    """Receives points: scalars by name, at a number of environment steps. All calls come from one thread."""
+    """Receives points: scalars by name, at a number of environment steps; those of an evaluation come when it ends,
+    after points of later steps. All calls come from one thread. A sink may also have `write_video(path, steps)`."""
 
     def write(self, scalars: dict[str, float], steps: int) -> None:
         """Add one point."""
@@ -63,6 +83,15 @@ class TensorBoard:
         self._writer.write_event(self._event(wall_time=time.time(), step=steps, summary=self._summary(value=values)))
         self._writer.flush()
 
+    def write_video(self, path: Path, steps: int) -> None:
+        """The GIF as an image, which TensorBoard animates."""
+        content = path.read_bytes()
+        width, height = struct.unpack("<HH", content[6:10])
+        image = self._summary.Image(width=width, height=height, colorspace=3, encoded_image_string=content)
+        summary = self._summary(value=[self._value(tag=VIDEO, image=image)])
+        self._writer.write_event(self._event(wall_time=time.time(), step=steps, summary=summary))
+        self._writer.flush()
+
     def close(self) -> None:
         """Close the file."""
         self._writer.close()
@@ -74,11 +103,25 @@ class WandB:
     def __init__(self, directory: Path, config: dict[str, Any]) -> None:
         import wandb  # pyright: ignore[reportMissingImports]
 
-        self._run = wandb.init(project=PROJECT, name=directory.name, dir=str(directory.absolute()), config=config)
+        tracking = TrackingOptions.of(config)
+        self._video = wandb.Video
+        self._run = wandb.init(
+            project=tracking.project,
+            name=tracking.run_name or directory.name,
+            tags=list(tracking.tags),
+            dir=str(directory.absolute()),
+            config=config,
+        )
+        # Not wandb's own step, which may only grow: the points of an evaluation come late.
+        self._run.define_metric("*", step_metric="steps")
 
     def write(self, scalars: dict[str, float], steps: int) -> None:
-        """One step of the run."""
-        self._run.log(scalars, step=steps)
+        """One point of the run, drawn against `steps`."""
+        self._run.log({**scalars, "steps": steps})
+
+    def write_video(self, path: Path, steps: int) -> None:
+        """A video of the run."""
+        self._run.log({VIDEO: self._video(str(path)), "steps": steps})
 
     def close(self) -> None:
         """End the run."""
@@ -92,8 +135,9 @@ class MLflow:
         import mlflow  # pyright: ignore[reportMissingImports]
 
         self._mlflow = mlflow
-        mlflow.set_experiment(PROJECT)
-        mlflow.start_run(run_name=directory.name)
+        tracking = TrackingOptions.of(config)
+        mlflow.set_experiment(tracking.project)
+        mlflow.start_run(run_name=tracking.run_name or directory.name, tags=dict.fromkeys(tracking.tags, ""))
         mlflow.log_params(flat(config))
 
     def write(self, scalars: dict[str, float], steps: int) -> None:
@@ -101,6 +145,10 @@ class MLflow:
         # MLflow rejects other characters in names, such as the arrow between two fragments.
         named = {re.sub(r"[^\w\-. /]", "_", name.replace("->", "to")): value for name, value in scalars.items()}
         self._mlflow.log_metrics(named, step=steps)
+
+    def write_video(self, path: Path, steps: int) -> None:
+        """An artifact of the run."""
+        self._mlflow.log_artifact(str(path), "videos")
 
     def close(self) -> None:
         """End the run."""
@@ -165,6 +213,12 @@ def point(records: Sequence[dict[str, Any]]) -> dict[str, float]:
             value = sum(weight * record[name] for weight, record in zip(weights, matches, strict=True)) / sum(weights)
         scalars[_tag(name)] = float(value)
     return scalars
+
+
+def evaluation_point(record: dict[str, Any]) -> dict[str, float]:
+    """The scalars of an evaluation; none if it failed."""
+    names = {"return_mean": "evaluation/return", "length_mean": "evaluation/length"}
+    return {tag: float(record[name]) for name, tag in names.items() if _is_number(record.get(name))}
 
 
 def flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:

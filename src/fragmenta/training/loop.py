@@ -21,6 +21,7 @@ from fragmenta.runs.episode_statistics import Tally
 from fragmenta.runs.metrics import MetricsLog
 from fragmenta.runs.run_directory import RunDirectory, StoredRecords, sha256
 from fragmenta.runs.saving import Saver
+from fragmenta.runs.seeds import Seeds
 from fragmenta.runs.state import to_arrays
 from fragmenta.runs.timeline_files import write_timeline
 from fragmenta.tracing.iteration import TOTALS
@@ -28,7 +29,7 @@ from fragmenta.training.blame import first_bad_stage, is_finite
 from fragmenta.training.callbacks import Callbacks, Moment
 from fragmenta.training.measures import Measures
 from fragmenta.training.result import Result
-from fragmenta.training.seeds import Seeds, SeedTally, seed_summaries
+from fragmenta.training.seeds import SeedTally, seed_summaries
 from fragmenta.training.start import Start
 from fragmenta.training.stopping import NotFiniteError, Stop, StoppedError
 
@@ -93,11 +94,11 @@ def run_job(job: Job, start: Start) -> Result:
                 state = jax.tree.unflatten(structure, engine.state())
                 if not is_finite(job.algorithm.params(state)):
                     raise _not_finite(job, start, log, last_good)
+                last_good = Checkpoint(to_arrays(state), log.iteration, log.steps, in_flight=engine.in_flight())
                 if job.evaluation:
-                    job.evaluation.consider(log.iteration, log.steps, job.algorithm.params(state))
-                position = log.iteration, log.steps, log.tally.return_mean
-                last_good = Checkpoint(to_arrays(state), *position, engine.in_flight())
-                job.saver.consider(last_good)
+                    job.evaluation.consider(last_good, job.algorithm.params(state))
+                else:
+                    job.saver.consider(last_good, log.tally.return_mean)
                 if job.saver.due(log.iteration):
                     job.saver.save(last_good)
                 log.call_about_files(engine, structure)
@@ -109,10 +110,10 @@ def run_job(job: Job, start: Start) -> Result:
         state = jax.tree.unflatten(structure, engine.state())
         jax.block_until_ready(state)
         log.end()
-        if job.saver:
-            job.saver.close()
         if job.evaluation and job.stop.signal is None:
             job.evaluation.finish()
+        if job.saver:
+            job.saver.close()
         log.call_about_files(engine, structure)
         timelines, replaced = engine.timelines(), engine.replaced
     if job.directory and window:

@@ -7,7 +7,7 @@ from fragmenta.envs import EnvOptions
 from fragmenta.errors import ConfigError
 from fragmenta.evaluation.periodic import EvaluationOptions
 from fragmenta.runs.saving import SaveOptions
-from fragmenta.runs.sinks import check_sinks
+from fragmenta.runs.sinks import TrackingOptions, check_sinks
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,6 +20,7 @@ class RunOptions:
     evaluation: EvaluationOptions = dataclasses.field(default_factory=EvaluationOptions)
     sinks: tuple[str, ...] = ("tensorboard",)
     """Where metrics go besides `metrics.jsonl`: tensorboard, wandb, mlflow, or `module:Class`."""
+    tracking: TrackingOptions = dataclasses.field(default_factory=TrackingOptions)
     merge: bool = True
     """Merge fragments and replicas that share a device."""
     deadline: float = 300.0

@@ -11,14 +11,17 @@ from fragmenta.engines import engine_named
 from fragmenta.engines.hardware import keep_compiled_programs, setting
 from fragmenta.envs import Environment
 from fragmenta.errors import ConfigError
+from fragmenta.evaluation.playing import check_drawable
 from fragmenta.graph import Plan
 from fragmenta.policies import Cluster, Policy
 from fragmenta.runs.opening import SCHEMA, describe_algorithm
+from fragmenta.runs.seeds import with_seeds
 from fragmenta.tracing.iteration import steps_per_iteration
 from fragmenta.tracing.trace import trace
 from fragmenta.training.defaults import default_policy, default_replicas
 from fragmenta.training.options import RunOptions
-from fragmenta.training.seeds import many_seeds
+from fragmenta.training.origin import Origin
+from fragmenta.training.seeds import check_seeds
 from fragmenta.version import __version__
 
 
@@ -37,6 +40,8 @@ class Request:
     seed: int
     seeds: int
     options: RunOptions
+    origin: Origin | None = None
+    """The run whose parameters it starts from."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +60,8 @@ class PlannedRun:
     @functools.cached_property
     def trained(self) -> Algorithm:
         """The algorithm itself, or for several seeds a wrapper that trains it once per seed."""
-        return _trained(self.request, self.policy)
+        request = self.request
+        return with_seeds(request.algorithm, request.seed, request.seeds)
 
     def identity(self) -> dict[str, Any]:
         """The entries that `summary.json` and `config.json` share."""
@@ -82,9 +88,11 @@ class PlannedRun:
             "deadline": options.deadline,
             "saving": dataclasses.asdict(options.saving),
             "sinks": options.sinks,
+            "tracking": dataclasses.asdict(options.tracking),
             "evaluation": dataclasses.asdict(options.evaluation),
             "engine_options": dataclasses.asdict(options.engine),
             "env_options": request.env_arguments,
+            "start_from": request.origin.description if request.origin else None,
             "version": __version__,
             "schema": SCHEMA,
             **describe_algorithm(request.algorithm),
@@ -96,9 +104,8 @@ def plan_run(request: Request) -> PlannedRun:
     algorithm, env, options = request.algorithm, request.env, request.options
     check_run(algorithm, env, request.engine)
     options.check()
-    if request.seeds != 1 and options.evaluation.eval_every:
-        asked = f"eval_every is {options.evaluation.eval_every}, but {request.seeds} seeds are trained at once"
-        raise ConfigError(f"{asked}: leave one of the two out")
+    if options.evaluation.eval_video:
+        check_drawable(env)
     keep_compiled_programs()
     engine = engine_named(request.engine)
     _check_bound_here(request, engine.apart)
@@ -109,7 +116,9 @@ def plan_run(request: Request) -> PlannedRun:
     if cluster.replicas == 0:
         replicas, why_replicas = default_replicas(algorithm, env, policy, cluster)
         cluster = dataclasses.replace(cluster, replicas=replicas)
-    plan = project(trace(_trained(request, policy), env), policy, cluster, options.merge)
+    check_seeds(policy, request.seeds)
+    trained = with_seeds(algorithm, request.seed, request.seeds)
+    plan = project(trace(trained, env), policy, cluster, options.merge)
     if plan.lags and not algorithm.allows_lag:
         raise ConfigError(
             f"{type(algorithm).__name__} does not declare that it tolerates acting with stale parameters: "
@@ -136,12 +145,6 @@ def _check_bound_here(request: Request, apart: bool) -> None:
         raise ConfigError(f"{cannot} to the processes of engine '{request.engine}': use engine 'local'")
     if bound.is_single and request.options.evaluation.eval_every:
         raise ConfigError(f"{cannot} and is busy training: leave out eval_every, or give a function that makes it")
-
-
-def _trained(request: Request, policy: str | Policy) -> Algorithm:
-    if request.seeds == 1:
-        return request.algorithm
-    return many_seeds(request.algorithm, policy, request.seed, request.seeds)
 
 
 def check_run(algorithm: Algorithm, env: Environment, engine: str) -> None:

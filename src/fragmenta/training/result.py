@@ -12,7 +12,7 @@ from fragmenta.envs import Environment
 from fragmenta.errors import ConfigError
 from fragmenta.runs.describing import describe, drawn
 from fragmenta.runs.predicting import TrainedPolicy
-from fragmenta.training.seeds import Seeds
+from fragmenta.runs.seeds import Seeds
 
 
 @dataclasses.dataclass(frozen=True, repr=False)

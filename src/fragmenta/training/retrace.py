@@ -17,7 +17,7 @@ from fragmenta.tracing.trace import trace
 
 def plan_of(run: Run) -> Plan:
     """The plan of a run."""
-    return project(trace(run.algorithm, run.env), run.config["policy"], cluster_of(run), run.config["merge"])
+    return project(trace(run.trained, run.env), run.config["policy"], cluster_of(run), run.config["merge"])
 
 
 def retrace(run: Run, plan: Plan, iterations: int) -> Timings:
@@ -27,11 +27,11 @@ def retrace(run: Run, plan: Plan, iterations: int) -> Timings:
     window = Window(first=min(Window.first, iterations))
     window.last = window.first + iterations
     cluster, options = cluster_of(run), EngineOptions(**config["engine_options"])
-    setup = Setup(plan, run.algorithm, run.env, config["policy"], cluster, config["merge"], config["seed"])
+    setup = Setup(plan, run.trained, run.env, config["policy"], cluster, config["merge"], config["seed"])
     setup = dataclasses.replace(setup, deadline=config["deadline"], window=window, options=options)
     engine = ENGINES[config["engine"]](setup)
     with engine.env.opened(plan.lanes), engine:
-        init = jax.jit(lambda key: run.algorithm.init(engine.env, key))
+        init = jax.jit(lambda key: run.trained.init(engine.env, key))
         engine.begin(jax.tree.leaves(init(jax.random.key(config["seed"]))))
         for report in engine.run(window.last):
             jax.device_get(report.metrics)  # as training does

@@ -1,4 +1,4 @@
-"""Where a run starts: from the algorithm's initial state, or from a checkpoint of an earlier run."""
+"""Where a run starts: from the initial state, maybe with the parameters of another run, or from a checkpoint."""
 
 import dataclasses
 from typing import Any
@@ -23,6 +23,8 @@ class Start:
     """Whose checkpoint it is, for messages."""
     records: tuple[dict[str, Any], ...] = ()
     """Records of the earlier iterations."""
+    params: Any = None
+    """Parameters of another run, in place of the initial ones."""
 
     @property
     def iteration(self) -> int:
@@ -39,6 +41,8 @@ class Start:
         key = jax.random.key(self.seed)
         if self.checkpoint is None:
             state = jax.jit(lambda key: self.algorithm.init(env, key))(key)
+            if self.params is not None:
+                state = self.algorithm.with_params(state, self.params)
             return state, Checkpoint(to_arrays(state), 0, 0)
         state = self.restored(env, self.checkpoint)
         if env.is_replayable:

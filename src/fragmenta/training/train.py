@@ -4,20 +4,18 @@ import contextlib
 import dataclasses
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from fragmenta.algorithms import Algorithm
 from fragmenta.algorithms.named import AlgorithmLike, algorithm_from
 from fragmenta.engines import ENGINES, EngineOptions, Setup, engine_named
 from fragmenta.engines.in_flight import fits
-from fragmenta.envs import Environment, make
+from fragmenta.envs import make
 from fragmenta.envs.objects import fixed_count
 from fragmenta.errors import ConfigError
-from fragmenta.evaluation.periodic import EvaluationOptions, PeriodicEvaluation
-from fragmenta.graph import Plan
-from fragmenta.graph.show import to_mermaid
+from fragmenta.evaluation.periodic import EvaluationOptions
 from fragmenta.pictures.curve import draw_curve
 from fragmenta.policies import Cluster, Policy
 from fragmenta.progress.choosing import view_for
@@ -25,19 +23,22 @@ from fragmenta.progress.watching import Watcher
 from fragmenta.runs.checkpoints import CHECKPOINTS, Checkpoint, CheckpointFolder
 from fragmenta.runs.history import recorded
 from fragmenta.runs.lock import locked
-from fragmenta.runs.metrics import MetricsLog
-from fragmenta.runs.opening import cluster_of, describe_environment, load
+from fragmenta.runs.opening import Run, cluster_of, describe_environment, load
 from fragmenta.runs.run_directory import RunDirectory
-from fragmenta.runs.saving import SaveOptions, Saver
+from fragmenta.runs.saving import SaveOptions
+from fragmenta.runs.seeds import Seeds
+from fragmenta.runs.sinks import TrackingOptions
 from fragmenta.training.callbacks import Callbacks
 from fragmenta.training.loop import Job, run_job
 from fragmenta.training.options import RunOptions
+from fragmenta.training.origin import Origin, origin_of
 from fragmenta.training.planning import PlannedRun, Request, plan_run
 from fragmenta.training.result import Result
-from fragmenta.training.seeds import Seeds, write_seeds
+from fragmenta.training.seeds import write_seeds
+from fragmenta.training.services import services
 from fragmenta.training.start import Start
 from fragmenta.training.stepping import settled
-from fragmenta.training.stopping import Stop, StoppedError, stopped_by_signals
+from fragmenta.training.stopping import StoppedError
 
 STOPPED = (StoppedError, KeyboardInterrupt)
 
@@ -57,6 +58,7 @@ def train(
     progress: bool = True,
     callbacks: Sequence[Any] = (),
     stop_at_return: float | None = None,
+    start_from: str | Path | Run | None = None,
     **hyper_parameters: Any,
 ) -> Result:
     """Train, and return the parameters, the state, the metrics and a summary.
@@ -73,7 +75,8 @@ def train(
 
     The progress is shown on standard error, or as a curve in a notebook, unless `progress` is False or a `watcher`
     gets it. `callbacks` are objects with `on_iteration`, `on_evaluation` or `on_checkpoint`, which take a `Moment`.
-    `stop_at_return` ends the run once the mean return of the latest 100 episodes is that high.
+    `stop_at_return` ends the run once the mean return of the latest 100 episodes is that high. `start_from` is a run
+    whose parameters to start from, by its directory or as `load` returns it, for example with a checkpoint.
     """
     options = options or RunOptions()
     if total_steps is not None:
@@ -90,10 +93,15 @@ def train(
     run = plan_run(
         Request(trained, environment, name, arguments, policy, engine, cluster, seed, seeds, options),
     )
+    details = {}
+    if start_from is not None:
+        origin = origin_of(start_from, trained, environment)
+        run = dataclasses.replace(run, request=dataclasses.replace(run.request, origin=origin))
+        details["start_from"] = origin.description
     if run_dir is None:
         return _show(run, None, None, called, watcher, progress)
     directory = RunDirectory.new(Path(run_dir))
-    with locked(directory.path), recorded(directory.path, 0, STOPPED):
+    with locked(directory.path), recorded(directory.path, 0, STOPPED, **details):
         return _show(run, directory, None, called, watcher, progress)
 
 
@@ -133,6 +141,7 @@ def resume(
             saving=SaveOptions(**config["saving"]),
             evaluation=EvaluationOptions(**config["evaluation"]),
             sinks=tuple(config["sinks"]),
+            tracking=TrackingOptions.of(config),
             merge=config["merge"],
             deadline=config["deadline"],
         )
@@ -142,7 +151,9 @@ def resume(
         cluster = cluster or engine_named(chosen).cluster(options.engine, lag=config["lag"], max_lag=config["max_lag"])
         environment = opened.env, config["env"], config["env_options"]
         seeds = config["seed"], config["seeds"]
-        run = plan_run(Request(resumed, *environment, policy or config["policy"], chosen, cluster, *seeds, options))
+        origin = Origin(config["start_from"]) if config.get("start_from") else None
+        placed = policy or config["policy"], chosen, cluster
+        run = plan_run(Request(resumed, *environment, *placed, *seeds, options, origin))
         called = Callbacks(callbacks, stop_at_return)
         directory = RunDirectory.reopened(opened.path, began.iteration)
         if checkpoint != "last":
@@ -191,7 +202,7 @@ def _start(
     with settled(run) as environments:
         if watcher:
             steps = run.steps_per_iteration * run.plan.arrivals
-            environments += _resumed(request.env, run.plan, checkpoint)
+            environments += _began(run, checkpoint)
             watcher.planned(run.plan, request.algorithm, steps, environments)
         setup = Setup(
             run.plan,
@@ -205,7 +216,7 @@ def _start(
             options=request.options.engine,
             logs=_logs(directory, request.engine),
         )
-        with _services(run, directory) as services:
+        with services(run, directory) as beside:
             job = Job(
                 setup,
                 run.steps_per_iteration,
@@ -213,7 +224,7 @@ def _start(
                 started,
                 request.options.timeline,
                 directory,
-                *services,
+                *beside,
                 watcher,
                 callbacks,
             )
@@ -221,37 +232,6 @@ def _start(
     if directory:
         _write_results(run, directory, result)
     return result
-
-
-class _Services(NamedTuple):
-    """What works beside training."""
-
-    metrics: MetricsLog | None
-    saver: Saver | None
-    evaluation: PeriodicEvaluation | None
-    stop: Stop
-
-
-@contextlib.contextmanager
-def _services(run: PlannedRun, directory: RunDirectory | None) -> Iterator[_Services]:
-    """Write `config.json` and `graph.mmd`, and start the background writers of the run."""
-    if directory is None:
-        yield _Services(None, None, None, Stop())
-        return
-    options, config = run.request.options, run.config()
-    directory.write_json("config.json", config)
-    directory.write_text("graph.mmd", to_mermaid(run.plan))
-    with contextlib.ExitStack() as ending:
-        stop = ending.enter_context(stopped_by_signals())
-        metrics = ending.enter_context(MetricsLog(directory.path, options.sinks, config))
-        saver = ending.enter_context(Saver(directory.path / CHECKPOINTS, options.saving, metrics.flush))
-        evaluation = None
-        if options.evaluation.eval_every:
-            evaluation = PeriodicEvaluation(
-                directory.path, options.evaluation, run.trained, run.request.env, run.request.seed
-            )
-            ending.enter_context(evaluation)
-        yield _Services(metrics, saver, evaluation, stop)
 
 
 def _write_results(run: PlannedRun, directory: RunDirectory, result: Result) -> None:
@@ -274,18 +254,20 @@ def _logs(directory: RunDirectory | None, engine: str) -> Path | None:
 
 
 def _start_of(run: PlannedRun, directory: RunDirectory | None, checkpoint: Checkpoint | None) -> Start:
-    algorithm, seed = run.trained, run.request.seed
+    algorithm, seed, origin = run.trained, run.request.seed, run.request.origin
     if checkpoint is None or directory is None:
-        return Start(algorithm, seed)
+        return Start(algorithm, seed, params=origin.params if origin else None)
     if not fits(run.plan, checkpoint.in_flight):
         checkpoint = dataclasses.replace(checkpoint, in_flight={})
     return Start(algorithm, seed, checkpoint, f"the checkpoint of '{directory.path}'", directory.earlier)
 
 
-def _resumed(env: Environment, plan: Plan, checkpoint: Checkpoint | None) -> str:
+def _began(run: PlannedRun, checkpoint: Checkpoint | None) -> str:
+    """What a run starts from."""
     if checkpoint is None:
-        return ""
-    anew = ", which start new episodes because their state cannot be saved" if not env.is_replayable else ""
-    dropped = checkpoint.in_flight and not fits(plan, checkpoint.in_flight)
+        return f"; {run.request.origin}" if run.request.origin else ""
+    replayable = run.request.env.is_replayable
+    anew = "" if replayable else ", which start new episodes because their state cannot be saved"
+    dropped = checkpoint.in_flight and not fits(run.plan, checkpoint.in_flight)
     without = ", without the values in flight: this plan does not use them" if dropped else ""
     return f"{anew}; resumed after {checkpoint.steps:,} steps{without}"
