@@ -20,7 +20,8 @@ def sweep() -> Any:
 
 
 def seeds() -> Any:
-    return jax.make_jaxpr(lambda key: Seeds(inner=PPO(), seeds=(0, 1, 2)).init(make("CartPole-v1"), key))(jax.random.key(0))
+    several = Seeds(inner=PPO(), seeds=(0, 1, 2))
+    return jax.make_jaxpr(lambda key: several.init(make("CartPole-v1"), key))(jax.random.key(0))
 
 
 def team() -> Any:
