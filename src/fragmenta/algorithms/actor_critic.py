@@ -5,6 +5,7 @@ import itertools
 import math
 from typing import Any, ClassVar, NamedTuple
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import optax
@@ -246,17 +247,22 @@ class ActorCritic(Algorithm):
         outputs: Any = self._value_net().apply(params["value"], features)
         return outputs[..., 0]
 
+    def network(self, outputs: int, output_scale: float) -> nn.Module:
+        """The architecture of both the policy and the value network: from encoded observations to `outputs` numbers,
+        at first of about the size `output_scale`. Override it for another one."""
+        return MLP(self.hidden, outputs, output_scale, self.compute)
+
     def _features(self, env: Environment, params: Any, observation: Any) -> Any:
         return self._encoder(env).apply(params.get("encoder", {}), observation)
 
     def _encoder(self, env: Environment) -> Encoder:
         return Encoder(env.observation_space, self.compute)
 
-    def _policy_net(self, env: Environment) -> MLP:
-        return MLP(self.hidden, _outputs(env.action_space), 0.01, self.compute)
+    def _policy_net(self, env: Environment) -> nn.Module:
+        return self.network(_outputs(env.action_space), 0.01)
 
-    def _value_net(self) -> MLP:
-        return MLP(self.hidden, 1, 1.0, self.compute)
+    def _value_net(self) -> nn.Module:
+        return self.network(1, 1.0)
 
 
 def _outputs(space: Space) -> int:

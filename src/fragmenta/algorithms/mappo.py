@@ -123,7 +123,8 @@ class MAPPO(Algorithm):
             return Learner(params, self._optimizer().init(params))
 
         agent_keys = jax.vmap(jax.random.fold_in, (None, 0))(params_key, agent)
-        learner = networks(params_key) if self.shared else jax.vmap(networks)(agent_keys)
+        # Not vmap: batched QR decompositions, as of orthogonal weights, can wait forever for each other on few cores.
+        learner = networks(params_key) if self.shared else jax.lax.map(networks, agent_keys)
         return State(world, learner, keys_by_index(train_key, self.num_envs), agent)
 
     def iterate(self, env: Environment, state: State) -> tuple[State, dict[str, jax.Array]]:

@@ -27,7 +27,8 @@ class Seeds(Algorithm):
         """The initial state of every seed, as if it were trained alone; the key is not used."""
         # Tracing the loop for a replica changes num_envs.
         inner = dataclasses.replace(self.inner, num_envs=self.num_envs)
-        return jax.vmap(lambda key: inner.init(env, key))(jnp.stack([jax.random.key(seed) for seed in self.seeds]))
+        # Not vmap: batched QR decompositions, as of orthogonal weights, can wait forever for each other on few cores.
+        return jax.lax.map(lambda key: inner.init(env, key), jnp.stack([jax.random.key(seed) for seed in self.seeds]))
 
     def iterate(self, env: Environment, state: Any) -> tuple[Any, dict[str, jax.Array]]:
         """One iteration of every seed."""

@@ -39,7 +39,8 @@ class Program:
         self.template, self.fields, self.env = template, fields, env
         self.steps_per_iteration = steps_per_iteration(template, trace(template, env).steps)
 
-        def init(numbers: dict[str, jax.Array], key: jax.Array) -> Any:
+        def init(row: tuple[dict[str, jax.Array], jax.Array]) -> Any:
+            numbers, key = row
             return variant(template, numbers).init(env, key)
 
         def iterate(numbers: dict[str, jax.Array], state: Any) -> tuple[Any, dict[str, jax.Array]]:
@@ -56,7 +57,8 @@ class Program:
 
             return jax.lax.fori_loop(0, count, body, (state, buffers))
 
-        self.init = jax.jit(jax.vmap(init))
+        # Not vmap: batched QR decompositions, as of orthogonal weights, can wait forever for each other on few cores.
+        self.init = jax.jit(lambda numbers, keys: jax.lax.map(init, (numbers, keys)))
         self.burst = jax.jit(burst, donate_argnums=2)
 
     @property
