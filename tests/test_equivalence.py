@@ -50,9 +50,7 @@ FEW_POLICIES: dict[str, tuple[str, ...]] = {
 
 def devices_for(case: str, policy: str) -> int:
     """Eight devices if replicas communicate; otherwise three, because a program is compiled for every device."""
-    talking = ("fused", "multi_learner")
-    if case.startswith(("ppo", "mappo", "a2c-normalized")):
-        talking += ("central",)
+    talking = ("fused", "multi_learner", "central")
     if case.startswith("mappo"):
         talking += ("environments",)
     return 8 if policy in talking else 3
