@@ -2,14 +2,11 @@
 
 import fnmatch
 import os
-from importlib.metadata import version
+
+import xla_flags
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-flags = os.environ.get("XLA_FLAGS", "")
-if "xla_backend_optimization_level=0" in flags and version("jaxlib").startswith("0.10."):
-    # As `make test` asks for quick compilation: this halves it once more. Later versions do not know these flags.
-    flags += " --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
-os.environ["XLA_FLAGS"] = flags + " --xla_force_host_platform_device_count=8"
+os.environ["XLA_FLAGS"] = xla_flags.for_tests()
 
 import pytest
 
