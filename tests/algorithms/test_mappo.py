@@ -9,7 +9,7 @@ import pytest
 
 import fragmenta
 from fragmenta import MAPPO, Environment
-from fragmenta.algorithms.actor_critic import Learner
+from fragmenta.algorithms.neural import Learner
 from fragmenta.algorithms.mappo import State
 from fragmenta.envs.probes import ProbeTeam
 from fragmenta.evaluation.evaluate import evaluate

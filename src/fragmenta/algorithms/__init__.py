@@ -4,6 +4,7 @@ from fragmenta.algorithms.a2c import A2C
 from fragmenta.algorithms.actor_critic import ActorCritic
 from fragmenta.algorithms.axis import Axis
 from fragmenta.algorithms.base import Algorithm
+from fragmenta.algorithms.dqn import DQN
 from fragmenta.algorithms.impala import IMPALA
 from fragmenta.algorithms.mappo import MAPPO
 from fragmenta.algorithms.ppo import PPO
@@ -15,6 +16,7 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
     "a2c": A2C,
     "impala": IMPALA,
     "mappo": MAPPO,
+    "dqn": DQN,
 }
 
-__all__ = ["A2C", "ALGORITHMS", "IMPALA", "MAPPO", "PPO", "ActorCritic", "Algorithm", "Axis", "RecurrentPPO"]
+__all__ = ["A2C", "ALGORITHMS", "DQN", "IMPALA", "MAPPO", "PPO", "ActorCritic", "Algorithm", "Axis", "RecurrentPPO"]

@@ -6,8 +6,9 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from fragmenta.algorithms.actor_critic import ActorCritic, Learner, State
+from fragmenta.algorithms.actor_critic import ActorCritic, State
 from fragmenta.algorithms.limits import FRACTION, Limit
+from fragmenta.algorithms.neural import Learner
 from fragmenta.envs import Environment, Transition
 from fragmenta.rl import (
     ValueFit,

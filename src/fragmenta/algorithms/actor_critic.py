@@ -10,12 +10,10 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fragmenta.algorithms.base import Algorithm
-from fragmenta.algorithms.limits import COUNT, FRACTION, NOT_NEGATIVE, POSITIVE, Limit
+from fragmenta.algorithms.limits import NOT_NEGATIVE, Limit
+from fragmenta.algorithms.neural import Learner, NeuralAlgorithm
 from fragmenta.envs import Box, Dict, Discrete, Environment, MultiDiscrete, Space, Transition, World
 from fragmenta.errors import ConfigError
-from fragmenta.nn import MLP
-from fragmenta.nn.encoder import Encoder, check_observations, has_images
 from fragmenta.rl import Categorical, MultiCategorical, Normal, fold_each, keys_by_index
 from fragmenta.rl.normalize import (
     LIMIT,
@@ -29,13 +27,6 @@ from fragmenta.rl.normalize import (
 from fragmenta.stage import stage
 
 
-class Learner(NamedTuple):
-    """Network parameters and optimizer state."""
-
-    params: Any
-    optimizer: Any
-
-
 class State(NamedTuple):
     """The state that one iteration passes to the next."""
 
@@ -47,61 +38,26 @@ class State(NamedTuple):
     """Memory of a recurrent policy, per environment; empty for others."""
 
 
-def linear_decay(rate: float, updates: int) -> optax.Schedule:
-    """A rate that decays linearly to zero over `updates` updates, capped because Optax counts them in 32 bits."""
-    return optax.linear_schedule(rate, 0.0, min(updates, 2**31 - 1))
-
-
-def clipped_adam(rate: optax.ScalarOrSchedule, max_grad_norm: float) -> optax.GradientTransformation:
-    """Adam after clipping by the global norm, on one flat vector, which is faster than on many small leaves."""
-    return optax.flatten(optax.chain(optax.clip_by_global_norm(max_grad_norm), optax.adam(rate, eps=1e-5)))
-
-
 @dataclasses.dataclass(frozen=True)
-class ActorCritic(Algorithm):
+class ActorCritic(NeuralAlgorithm):
     """Separate policy and value networks; a subclass writes `iterate`, `learn` and `gradient`."""
 
     limits: ClassVar[dict[str, Limit]] = {
-        "horizon": COUNT,
-        "learning_rate": NOT_NEGATIVE,
-        "gamma": FRACTION,
         "entropy_cost": NOT_NEGATIVE,
         "value_cost": NOT_NEGATIVE,
-        "max_grad_norm": POSITIVE,
-        "hidden": COUNT,
     }
 
-    horizon: int = 128
-    """Steps per environment and iteration."""
-    learning_rate: float = 1e-3
-    """Step size of the optimizer (Adam)."""
-    anneal: bool = True
-    """Decay the learning rate linearly to zero over the run."""
-    gamma: float = 0.99
-    """Discount of future rewards, per step."""
     entropy_cost: float = 0.01
     """Weight of the entropy bonus, which keeps the policy exploring."""
     value_cost: float = 0.5
     """Weight of the value loss."""
-    max_grad_norm: float = 0.5
-    """Gradients with a larger norm are scaled down to this one."""
-    hidden: tuple[int, ...] = (64, 64)
-    """Hidden layer widths of both the policy and the value network."""
-    compute: str = "float32"
-    """Precision of the networks' arithmetic: float32 or bfloat16. Parameters and optimizer stay float32."""
     normalize_observations: bool = False
     """Standardise observations with running statistics, from all steps before the current iteration."""
     normalize_rewards: bool = False
     """Divide rewards by the running standard deviation of the discounted return; reported returns stay unscaled."""
 
-    @property
-    def steps_per_iteration(self) -> int:
-        return self.num_envs * self.horizon
-
     def validate(self, env: Environment) -> None:
         super().validate(env)
-        if self.compute not in ("float32", "bfloat16"):
-            raise ConfigError(f"compute is '{self.compute}': choose float32 or bfloat16")
         if env.team_size is not None:
             raise ConfigError(
                 f"{type(self).__name__} trains one agent, but {type(env).__name__} has {env.team_size}: use mappo"
@@ -111,7 +67,6 @@ class ActorCritic(Algorithm):
         ):
             problem = f"{type(self).__name__} does not support action space {env.action_space}"
             raise ConfigError(f"{problem}: it takes Discrete, MultiDiscrete, or Box of a float type")
-        check_observations(env.observation_space)
 
     def init(self, env: Environment, key: jax.Array) -> State:
         world_key, train_key, policy_key, value_key = jax.random.split(key, 4)
@@ -134,13 +89,6 @@ class ActorCritic(Algorithm):
         normalizer = saved.normalizer._replace(running_return=fresh.normalizer.running_return)
         return super().with_new_episodes(saved, fresh)._replace(normalizer=normalizer, memory=fresh.memory)
 
-    def init_encoder(self, env: Environment, key: jax.Array, observation: Any) -> tuple[dict[str, Any], jax.Array]:
-        """The parameters of the observation encoder, and its features for an observation."""
-        params: dict[str, Any] = {}
-        if has_images(env.observation_space):
-            params["encoder"] = self._encoder(env).init(jax.random.fold_in(key, 1), observation)
-        return params, self._features(env, params, observation)
-
     def params(self, state: State) -> Any:
         """Everything acting needs: network parameters, and observation moments if observations are normalised."""
         moments = {"moments": state.normalizer.observation} if self.normalize_observations else {}
@@ -162,10 +110,8 @@ class ActorCritic(Algorithm):
 
     def acting(self, params: Any) -> Any:
         """The parameters in the precision used for acting."""
-        # Cast once, not at every step; remote actors get the smaller copy.
         return {
-            name: part if name == "moments" else jax.tree.map(lambda x: x.astype(self.compute), part)
-            for name, part in params.items()
+            name: part if name == "moments" else super(ActorCritic, self).acting(part) for name, part in params.items()
         }
 
     @stage
@@ -211,24 +157,9 @@ class ActorCritic(Algorithm):
         updates, optimizer = self.optimizer().update(gradients, learner.optimizer, learner.params)
         return Learner(optax.apply_updates(learner.params, updates), optimizer)
 
-    @property
-    def updates_per_iteration(self) -> int:
-        """Optimizer steps of one iteration."""
-        return 1
-
-    def optimizer(self) -> optax.GradientTransformation:
-        """Adam after gradient clipping, at a rate that decays over the run if `anneal`."""
-        updates = -(-self.total_steps // self.steps_per_iteration) * self.updates_per_iteration
-        rate = linear_decay(self.learning_rate, updates) if self.anneal else self.learning_rate
-        return clipped_adam(rate, self.max_grad_norm)
-
     def preprocess(self, params: Any, observation: Any) -> Any:
         """Standardise an observation, if observations are normalised."""
         return standardized(params["moments"], observation) if self.normalize_observations else observation
-
-    def encode(self, env: Environment, params: Any, observation: Any) -> jax.Array:
-        """The network inputs for a batch of observations; plain vectors stay as they are."""
-        return self._features(env, params, observation)
 
     def policy(self, env: Environment, params: Any, features: jax.Array) -> Categorical | MultiCategorical | Normal:
         """The distribution over actions for a batch of encoded observations."""
@@ -246,17 +177,6 @@ class ActorCritic(Algorithm):
         """The value of a batch of encoded observations."""
         outputs: Any = self._value_net().apply(params["value"], features)
         return outputs[..., 0]
-
-    def network(self, outputs: int, output_scale: float) -> nn.Module:
-        """The architecture of both the policy and the value network: from encoded observations to `outputs` numbers,
-        at first of about the size `output_scale`. Override it for another one."""
-        return MLP(self.hidden, outputs, output_scale, self.compute)
-
-    def _features(self, env: Environment, params: Any, observation: Any) -> Any:
-        return self._encoder(env).apply(params.get("encoder", {}), observation)
-
-    def _encoder(self, env: Environment) -> Encoder:
-        return Encoder(env.observation_space, self.compute)
 
     def _policy_net(self, env: Environment) -> nn.Module:
         return self.network(_outputs(env.action_space), 0.01)

@@ -6,8 +6,9 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from fragmenta.algorithms.actor_critic import ActorCritic, Learner, State
+from fragmenta.algorithms.actor_critic import ActorCritic, State
 from fragmenta.algorithms.limits import FRACTION, POSITIVE, Limit
+from fragmenta.algorithms.neural import Learner
 from fragmenta.envs import Environment, Transition
 from fragmenta.rl import ValueFit, explained_variance, next_values, normalize_advantage, split_each, v_trace, value_fit
 from fragmenta.stage import stage

@@ -7,9 +7,10 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fragmenta.algorithms.actor_critic import ActorCritic, Learner, clipped_adam, linear_decay
+from fragmenta.algorithms.actor_critic import ActorCritic
 from fragmenta.algorithms.base import Algorithm
 from fragmenta.algorithms.limits import Limit
+from fragmenta.algorithms.neural import Learner, NeuralAlgorithm, clipped_adam, linear_decay
 from fragmenta.algorithms.ppo import PPO
 from fragmenta.envs import Box, Discrete, Environment, Transition, World
 from fragmenta.errors import ConfigError
@@ -58,7 +59,7 @@ class MAPPO(Algorithm):
 
     allows_lag: ClassVar[bool] = True  # the ratio in the loss is to the policy that acted
 
-    limits: ClassVar[dict[str, Limit]] = {**ActorCritic.limits, **PPO.limits}
+    limits: ClassVar[dict[str, Limit]] = {**NeuralAlgorithm.limits, **ActorCritic.limits, **PPO.limits}
 
     num_envs: int = 64
     total_steps: int = 1_280_000

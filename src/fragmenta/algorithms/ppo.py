@@ -6,8 +6,9 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fragmenta.algorithms.actor_critic import ActorCritic, Learner, State
+from fragmenta.algorithms.actor_critic import ActorCritic, State
 from fragmenta.algorithms.limits import COUNT, FRACTION, POSITIVE, Limit
+from fragmenta.algorithms.neural import Learner
 from fragmenta.envs import Environment, Transition
 from fragmenta.errors import ConfigError
 from fragmenta.rl import (

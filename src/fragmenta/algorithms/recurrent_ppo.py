@@ -128,7 +128,7 @@ class RecurrentPPO(PPO):
 
     def _inputs(self, env: Environment, params: Any, observation: Any) -> Any:
         """The part of the GRU update that does not depend on the memory, for many steps at once."""
-        features = self._features(env, params, observation)
+        features = self.features(env, params, observation)
         return self._recurrent().apply(params["memory"], features, method=Recurrent.inputs)
 
     def _remember(self, params: Any, memory: jax.Array, inputs: jax.Array) -> Any:

@@ -1,0 +1,203 @@
+"""Deep Q-networks (Mnih et al., 2015) with the extensions of Rainbow (Hessel et al., 2018) as switches."""
+
+import dataclasses
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from fragmenta.algorithms.limits import COUNT, FRACTION, Limit
+from fragmenta.algorithms.off_policy import OffPolicy, OffPolicyState
+from fragmenta.envs import Discrete, Environment
+from fragmenta.errors import ConfigError
+from fragmenta.nn.q_networks import QNetwork
+from fragmenta.rl.replay import Batch
+from fragmenta.rl.value_targets import huber, project_categorical, quantile_huber
+from fragmenta.stage import stage
+
+DISTRIBUTIONS = ("none", "c51", "quantile")
+
+
+class QLearner(NamedTuple):
+    """The network, a copy of it that changes rarely, and the optimizer."""
+
+    params: Any
+    target: Any
+    optimizer: Any
+    updates: jax.Array
+    """How many there were."""
+    key: jax.Array
+    """For noisy weights."""
+
+
+@dataclasses.dataclass(frozen=True)
+class DQN(OffPolicy):
+    """Values of actions from replayed steps; explores by random actions, or by noisy weights."""
+
+    limits: ClassVar[dict[str, Limit]] = {
+        "target_every": COUNT,
+        "exploration": FRACTION,
+        "final_exploration": FRACTION,
+        "exploration_share": FRACTION,
+        "atoms": COUNT,
+    }
+
+    learning_rate: float = 5e-4
+    target_every: int = 250
+    """Updates between two copies of the network to the target network."""
+    exploration: float = 1.0
+    """The probability of a random action at first."""
+    final_exploration: float = 0.05
+    """The probability of a random action in the end."""
+    exploration_share: float = 0.2
+    """The share of the run in which exploration falls to its final value."""
+    ladder: bool = False
+    """Explore at a rate of its own in every environment, from 0.4 to 0.4 ** 8 (Horgan et al., 2018), all the time."""
+    double: bool = True
+    """Choose the next action by the network and value it by the target network (van Hasselt et al., 2016)."""
+    dueling: bool = False
+    """Separate streams for the value and the advantages of actions."""
+    noisy: bool = False
+    """Noisy weights instead of random actions."""
+    distribution: str = "none"
+    """What is learned of the return: none (its mean), c51 (probabilities on atoms), quantile (quantiles)."""
+    atoms: int = 51
+    """Atoms or quantiles, with a distribution."""
+    value_range: tuple[float, float] = (0.0, 100.0)
+    """The lowest and the highest return that the atoms of c51 cover."""
+
+    def validate(self, env: Environment) -> None:
+        super().validate(env)
+        if not isinstance(env.action_space, Discrete):
+            raise ConfigError(f"DQN does not support action space {env.action_space}: it takes Discrete; use sac")
+        if self.distribution not in DISTRIBUTIONS:
+            raise ConfigError(f"distribution is '{self.distribution}': choose one of {', '.join(DISTRIBUTIONS)}")
+        low, high = self.value_range
+        if not low < high or self.atoms < 2:
+            problem = f"value_range is {low:g} to {high:g} with {self.atoms} atoms"
+            raise ConfigError(f"{problem}: it needs a lower and a higher number, and two atoms or more")
+
+    def init_learner(self, env: Environment, key: jax.Array, observation: Any) -> QLearner:
+        params, features = self.init_encoder(env, key, observation)
+        params["q"] = self._network(env).init(key, features)
+        noise_key = jax.random.fold_in(key, 2)
+        return QLearner(params, params, self.optimizer().init(params), jnp.zeros((), jnp.int32), noise_key)
+
+    @stage
+    def act(self, env: Environment, params: Any, observation: Any, keys: jax.Array, steps: jax.Array) -> jax.Array:
+        """The best action of each environment, or a random one."""
+        assert isinstance(env.action_space, Discrete)
+        epsilon, actions = self._exploration(steps), env.action_space.n
+
+        def explore(key: jax.Array, best: jax.Array, epsilon: jax.Array) -> jax.Array:
+            is_random, choice = jax.random.split(key)
+            random = jax.random.randint(choice, (), 0, actions)
+            return jnp.where(jax.random.uniform(is_random) < epsilon, random, best)
+
+        if self.noisy:
+            rows = jax.tree.map(lambda x: x[:, None], observation)
+            noisy = jax.vmap(lambda row, key: self.values(env, params, row, key)[0])
+            return jnp.argmax(noisy(rows, keys), axis=-1).astype(jnp.int32)
+        best = jnp.argmax(self.values(env, params, observation), axis=-1).astype(jnp.int32)
+        return jax.vmap(explore)(keys, best, epsilon)
+
+    def decide(
+        self, env: Environment, params: Any, observation: Any, alive: Any, memory: Any, keys: jax.Array | None
+    ) -> tuple[Any, Any]:
+        return jnp.argmax(self.values(env, self.acting(params), observation), axis=-1).astype(jnp.int32), memory
+
+    @stage
+    def learn(
+        self, env: Environment, learner: QLearner, batches: Batch, keys: jax.Array, is_ready: jax.Array
+    ) -> tuple[QLearner, jax.Array, dict[str, jax.Array]]:
+        """An update on each batch, unless it is too early: the learner, the error of every step, and the losses."""
+
+        def update(learner: QLearner, batch: Batch) -> tuple[QLearner, tuple[jax.Array, dict[str, jax.Array]]]:
+            noise = jax.random.fold_in(learner.key, learner.updates)
+            gradients, aux = self.gradient(env, learner.params, learner.target, batch, noise)
+            return self.apply(learner, gradients, is_ready), aux
+
+        learner, (error, losses) = jax.lax.scan(update, learner, batches)
+        return learner, error, jax.tree.map(jnp.mean, losses)
+
+    @stage
+    def gradient(self, env: Environment, params: Any, target: Any, batch: Batch, key: jax.Array) -> tuple[Any, Any]:
+        """The gradient of the loss on a batch, the error of every step, and the loss."""
+        online_key, target_key = jax.random.split(key) if self.noisy else (None, None)
+        following = self.outputs(env, target, batch.next_observation, target_key)
+        choices = self.values(env, params, batch.next_observation, online_key) if self.double else self._mean(following)
+        following = _of_action(following, jnp.argmax(choices, axis=-1))
+
+        def loss(params: Any) -> tuple[jax.Array, tuple[jax.Array, dict[str, jax.Array]]]:
+            outputs = _of_action(self.outputs(env, params, batch.observation, online_key), batch.action)
+            each, error = self._errors(outputs, following, batch)
+            total = jnp.mean(batch.weight * each)
+            return total, (error, {"loss": total, "value": jnp.mean(self._mean(outputs))})
+
+        return jax.grad(loss, has_aux=True)(params)
+
+    @stage
+    def apply(self, learner: QLearner, gradients: Any, is_ready: jax.Array) -> QLearner:
+        """One optimizer step, unless it is too early; from time to time the target network becomes the network."""
+        changes, optimizer = self.optimizer().update(gradients, learner.optimizer, learner.params)
+        params, updates = optax.apply_updates(learner.params, changes), learner.updates + 1
+        is_due = updates % self.target_every == 0
+        target = jax.tree.map(lambda new, old: jnp.where(is_due, new, old), params, learner.target)
+        changed = QLearner(params, target, optimizer, updates, learner.key)
+        return jax.tree.map(lambda new, old: jnp.where(is_ready, new, old), changed, learner)
+
+    def values(self, env: Environment, params: Any, observation: Any, key: jax.Array | None = None) -> jax.Array:
+        """The expected return of every action."""
+        return self._mean(self.outputs(env, params, observation, key))
+
+    def outputs(self, env: Environment, params: Any, observation: Any, key: jax.Array | None = None) -> jax.Array:
+        """What the network says about every action: a mean, logits of atoms, or quantiles, on the last axis."""
+        outputs: Any = self._network(env).apply(params["q"], self.encode(env, params, observation), key)
+        return outputs
+
+    def _errors(self, outputs: jax.Array, following: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array]:
+        """The loss of every step, and its error for priorities."""
+        if self.distribution == "none":
+            error = outputs[..., 0] - (batch.reward + batch.discount * following[..., 0])
+            return huber(error), error
+        reward, discount = batch.reward[..., None], batch.discount[..., None]
+        if self.distribution == "quantile":
+            each = quantile_huber(outputs, jax.lax.stop_gradient(reward + discount * following))
+            return each, each
+        support = self._support()
+        target = project_categorical(support, jax.nn.softmax(following), reward + discount * support)
+        each = -jnp.sum(target * jax.nn.log_softmax(outputs), axis=-1)
+        return each, each
+
+    def _mean(self, outputs: jax.Array) -> jax.Array:
+        if self.distribution == "c51":
+            return jnp.sum(jax.nn.softmax(outputs) * self._support(), axis=-1)
+        return jnp.mean(outputs, axis=-1)
+
+    def _support(self) -> jax.Array:
+        return jnp.linspace(*self.value_range, self.atoms)
+
+    def _exploration(self, steps: jax.Array) -> jax.Array:
+        """The probability of a random action in each environment."""
+        if self.ladder:
+            return 0.4 ** (1.0 + 7.0 * jnp.arange(self.num_envs) / max(1, self.num_envs - 1))
+        share = jnp.minimum(steps / (self.exploration_share * self.total_steps + 1.0), 1.0)
+        return jnp.full(self.num_envs, self.exploration + (self.final_exploration - self.exploration) * share)
+
+    def _network(self, env: Environment) -> QNetwork:
+        assert isinstance(env.action_space, Discrete)
+        atoms = 1 if self.distribution == "none" else self.atoms
+        return QNetwork(self.hidden, env.action_space.n, atoms, self.dueling, self.noisy, self.compute)
+
+    def params(self, state: OffPolicyState) -> Any:
+        """The parameters of the network."""
+        return state.learner.params
+
+    def with_params(self, state: OffPolicyState, params: Any) -> OffPolicyState:
+        return state._replace(learner=state.learner._replace(params=params, target=params))
+
+
+def _of_action(outputs: jax.Array, action: jax.Array) -> jax.Array:
+    """What the outputs say about one action each."""
+    return jnp.take_along_axis(outputs, action[..., None, None], axis=-2)[..., 0, :]

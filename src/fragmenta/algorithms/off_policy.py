@@ -1,0 +1,164 @@
+"""Shared by off-policy algorithms: acting, replay as stages, several updates per iteration."""
+
+import dataclasses
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fragmenta.algorithms.limits import COUNT, FRACTION, NOT_NEGATIVE, Limit
+from fragmenta.algorithms.neural import NeuralAlgorithm
+from fragmenta.envs import Box, Environment, Transition, World
+from fragmenta.errors import ConfigError
+from fragmenta.rl import fold_each, keys_by_index, split_each
+from fragmenta.rl.priorities import set_rows
+from fragmenta.rl.replay import Batch, Replay, empty_replay, end_episodes, insert_steps, sample_steps
+from fragmenta.stage import stage
+
+
+class OffPolicyState(NamedTuple):
+    """The state that one iteration passes to the next."""
+
+    world: World
+    learner: Any
+    replay: Replay
+    keys: jax.Array
+    iteration: jax.Array
+    """How many iterations there were before."""
+
+
+@dataclasses.dataclass(frozen=True)
+class OffPolicy(NeuralAlgorithm):
+    """Learns from a replay of earlier steps; a subclass writes `init_learner`, `act` and `learn`."""
+
+    limits: ClassVar[dict[str, Limit]] = {
+        "batch_size": COUNT,
+        "buffer_size": COUNT,
+        "learning_starts": NOT_NEGATIVE,
+        "updates": COUNT,
+        "n_step": COUNT,
+        "priority_exponent": FRACTION,
+        "importance": FRACTION,
+    }
+
+    num_envs: int = 8
+    horizon: int = 4
+    anneal: bool = False
+    max_grad_norm: float = 10.0
+    batch_size: int = 128
+    """Steps per update, in total; every environment contributes the same number of them."""
+    buffer_size: int = 100_000
+    """Steps that the replay holds, in total; every environment has a ring for its part of them."""
+    learning_starts: int = 1_000
+    """Steps before the first update."""
+    updates: int = 8
+    """Updates per iteration."""
+    n_step: int = 1
+    """How many rewards a target sums before it relies on the value of an observation."""
+    prioritized: bool = False
+    """Draw steps with large errors more often (Schaul et al., 2016)."""
+    priority_exponent: float = 0.6
+    """How much priorities matter: 0 is not at all."""
+    importance: float = 0.4
+    """How far weights make up for priorities, at first; it grows to 1 over the run."""
+
+    def validate(self, env: Environment) -> None:
+        super().validate(env)
+        if env.team_size is not None:
+            raise ConfigError(
+                f"{type(self).__name__} trains one agent, but {type(env).__name__} has {env.team_size}: use mappo"
+            )
+        if self.batch_size % self.num_envs:
+            nearest = max(1, round(self.batch_size / self.num_envs)) * self.num_envs
+            problem = f"batch_size {self.batch_size} is not a multiple of the {self.num_envs} environments"
+            raise ConfigError(f"{problem}, which contribute the same number of steps each: use {nearest}")
+        if self.rows < self.horizon + self.n_step:
+            problem = f"buffer_size {self.buffer_size} holds {self.rows} steps of each environment"
+            least = self.num_envs * self.horizon * -(-(self.horizon + self.n_step) // self.horizon)
+            raise ConfigError(f"{problem}, fewer than horizon and n_step together: use {least} or more")
+
+    @property
+    def rows(self) -> int:
+        """Steps that the replay holds of each environment: a multiple of the horizon, so that they are overwritten by
+        whole iterations."""
+        return self.buffer_size // self.num_envs // self.horizon * self.horizon
+
+    @property
+    def updates_per_iteration(self) -> int:
+        return self.updates
+
+    def init(self, env: Environment, key: jax.Array) -> OffPolicyState:
+        world_key, train_key, params_key = jax.random.split(key, 3)
+        world = env.reset(keys_by_index(world_key, self.num_envs))
+        learner = self.init_learner(env, params_key, world.observation)
+        replay = empty_replay(self._empty_step(env, world), self.rows, self.prioritized)
+        return OffPolicyState(world, learner, replay, keys_by_index(train_key, self.num_envs), jnp.zeros((), jnp.int32))
+
+    def init_learner(self, env: Environment, key: jax.Array, observation: Any) -> Any:
+        """Networks and optimizers before the first iteration."""
+        raise NotImplementedError
+
+    def act(self, env: Environment, params: Any, observation: Any, keys: jax.Array, steps: jax.Array) -> Any:
+        """An action for every observation, after `steps` of the run; a stage."""
+        raise NotImplementedError
+
+    def learn(
+        self, env: Environment, learner: Any, batches: Batch, keys: jax.Array, is_ready: jax.Array
+    ) -> tuple[Any, jax.Array, dict[str, jax.Array]]:
+        """An update on each batch, unless it is too early: the learner, the error of every step, and the losses; a
+        stage."""
+        raise NotImplementedError
+
+    def with_new_episodes(self, saved: OffPolicyState, fresh: OffPolicyState) -> OffPolicyState:
+        return super().with_new_episodes(saved, fresh)._replace(replay=end_episodes(saved.replay))
+
+    def iterate(self, env: Environment, state: OffPolicyState) -> tuple[OffPolicyState, dict[str, jax.Array]]:
+        keys, act_keys, sample_keys, learn_keys = split_each(state.keys, 4)
+        steps = state.iteration * self.steps_per_iteration
+        world, trajectory = self.collect(env, self.params(state), state.world, act_keys, steps)
+        replay = self.insert(state.replay, trajectory)
+        importance = self.importance + (1.0 - self.importance) * jnp.minimum(steps / self.total_steps, 1.0)
+        batches = self.sample(replay, sample_keys, importance)
+        is_ready = replay.filled * self.num_envs >= self.learning_starts
+        learner, error, losses = self.learn(env, state.learner, batches, learn_keys, is_ready)
+        if self.prioritized:
+            replay = self.prioritize(replay, batches.rows, error)
+        return OffPolicyState(world, learner, replay, keys, state.iteration + 1), losses
+
+    def collect(
+        self, env: Environment, params: Any, world: World, keys: jax.Array, steps: jax.Array
+    ) -> tuple[World, Transition]:
+        """Act for `horizon` steps, after `steps` of the run: the world afterwards, and the trajectory."""
+        params = self.acting(params)
+
+        def tick(world: World, time: jax.Array) -> tuple[World, Transition]:
+            action = self.act(env, params, world.observation, fold_each(keys, time), steps)
+            return env.step(world, action)
+
+        return jax.lax.scan(tick, world, jnp.arange(self.horizon))
+
+    @stage
+    def insert(self, replay: Replay, trajectory: Transition) -> Replay:
+        """Add an iteration's steps to the replay, in place of the oldest."""
+        return insert_steps(replay, trajectory, self.n_step)
+
+    @stage
+    def sample(self, replay: Replay, keys: jax.Array, importance: jax.Array) -> Batch:
+        """Draw the steps of all updates of an iteration; updates are the leading axis."""
+        per_env = self.updates * self.batch_size // self.num_envs
+        drawn = sample_steps(replay, keys, per_env, self.gamma, self.n_step, importance)
+        return jax.tree.map(lambda x: x.reshape(self.updates, -1, *x.shape[1:]), drawn)
+
+    @stage
+    def prioritize(self, replay: Replay, rows: jax.Array, error: jax.Array) -> Replay:
+        """Replace the priorities of the steps of all updates, by how wrong each update was about them."""
+        rows, error = (x.reshape(-1, x.shape[-1]) for x in (rows, error))
+        priority = (jnp.abs(error) + 1e-6) ** self.priority_exponent
+        return replay._replace(priorities=set_rows(replay.priorities, rows, priority))
+
+    def _empty_step(self, env: Environment, world: World) -> Transition:
+        space = env.action_space
+        kind = (space.shape, space.dtype) if isinstance(space, Box) else ((), "int32")
+        action = jnp.zeros((self.num_envs, *kind[0]), kind[1])
+        flag = jnp.zeros(self.num_envs, bool)
+        return Transition(world.observation, action, jnp.zeros(self.num_envs), flag, flag, world.observation)
