@@ -9,6 +9,8 @@ from fragmenta.algorithms.impala import IMPALA
 from fragmenta.algorithms.mappo import MAPPO
 from fragmenta.algorithms.ppo import PPO
 from fragmenta.algorithms.recurrent_ppo import RecurrentPPO
+from fragmenta.algorithms.sac import SAC
+from fragmenta.algorithms.td3 import DDPG, TD3
 
 ALGORITHMS: dict[str, type[Algorithm]] = {
     "ppo": PPO,
@@ -17,6 +19,23 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
     "impala": IMPALA,
     "mappo": MAPPO,
     "dqn": DQN,
+    "ddpg": DDPG,
+    "td3": TD3,
+    "sac": SAC,
 }
 
-__all__ = ["A2C", "ALGORITHMS", "DQN", "IMPALA", "MAPPO", "PPO", "ActorCritic", "Algorithm", "Axis", "RecurrentPPO"]
+__all__ = [
+    "A2C",
+    "ALGORITHMS",
+    "DDPG",
+    "DQN",
+    "IMPALA",
+    "MAPPO",
+    "PPO",
+    "SAC",
+    "TD3",
+    "ActorCritic",
+    "Algorithm",
+    "Axis",
+    "RecurrentPPO",
+]

@@ -1,14 +1,13 @@
 """Deep Q-networks (Mnih et al., 2015) with the extensions of Rainbow (Hessel et al., 2018) as switches."""
 
 import dataclasses
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
-import optax
 
 from fragmenta.algorithms.limits import COUNT, FRACTION, Limit
-from fragmenta.algorithms.off_policy import OffPolicy, OffPolicyState
+from fragmenta.algorithms.off_policy import OffPolicy, TargetLearner
 from fragmenta.envs import Discrete, Environment
 from fragmenta.errors import ConfigError
 from fragmenta.nn.q_networks import QNetwork
@@ -19,24 +18,11 @@ from fragmenta.stage import stage
 DISTRIBUTIONS = ("none", "c51", "quantile")
 
 
-class QLearner(NamedTuple):
-    """The network, a copy of it that changes rarely, and the optimizer."""
-
-    params: Any
-    target: Any
-    optimizer: Any
-    updates: jax.Array
-    """How many there were."""
-    key: jax.Array
-    """For noisy weights."""
-
-
 @dataclasses.dataclass(frozen=True)
 class DQN(OffPolicy):
     """Values of actions from replayed steps; explores by random actions, or by noisy weights."""
 
     limits: ClassVar[dict[str, Limit]] = {
-        "target_every": COUNT,
         "exploration": FRACTION,
         "final_exploration": FRACTION,
         "exploration_share": FRACTION,
@@ -45,7 +31,6 @@ class DQN(OffPolicy):
 
     learning_rate: float = 5e-4
     target_every: int = 250
-    """Updates between two copies of the network to the target network."""
     exploration: float = 1.0
     """The probability of a random action at first."""
     final_exploration: float = 0.05
@@ -78,11 +63,9 @@ class DQN(OffPolicy):
             problem = f"value_range is {low:g} to {high:g} with {self.atoms} atoms"
             raise ConfigError(f"{problem}: it needs a lower and a higher number, and two atoms or more")
 
-    def init_learner(self, env: Environment, key: jax.Array, observation: Any) -> QLearner:
+    def init_params(self, env: Environment, key: jax.Array, observation: Any) -> dict[str, Any]:
         params, features = self.init_encoder(env, key, observation)
-        params["q"] = self._network(env).init(key, features)
-        noise_key = jax.random.fold_in(key, 2)
-        return QLearner(params, params, self.optimizer().init(params), jnp.zeros((), jnp.int32), noise_key)
+        return {**params, "q": self._network(env).init(key, features)}
 
     @stage
     def act(self, env: Environment, params: Any, observation: Any, keys: jax.Array, steps: jax.Array) -> jax.Array:
@@ -108,23 +91,11 @@ class DQN(OffPolicy):
         return jnp.argmax(self.values(env, self.acting(params), observation), axis=-1).astype(jnp.int32), memory
 
     @stage
-    def learn(
-        self, env: Environment, learner: QLearner, batches: Batch, keys: jax.Array, is_ready: jax.Array
-    ) -> tuple[QLearner, jax.Array, dict[str, jax.Array]]:
-        """An update on each batch, unless it is too early: the learner, the error of every step, and the losses."""
-
-        def update(learner: QLearner, batch: Batch) -> tuple[QLearner, tuple[jax.Array, dict[str, jax.Array]]]:
-            noise = jax.random.fold_in(learner.key, learner.updates)
-            gradients, aux = self.gradient(env, learner.params, learner.target, batch, noise)
-            return self.apply(learner, gradients, is_ready), aux
-
-        learner, (error, losses) = jax.lax.scan(update, learner, batches)
-        return learner, error, jax.tree.map(jnp.mean, losses)
-
-    @stage
-    def gradient(self, env: Environment, params: Any, target: Any, batch: Batch, key: jax.Array) -> tuple[Any, Any]:
-        """The gradient of the loss on a batch, the error of every step, and the loss."""
-        online_key, target_key = jax.random.split(key) if self.noisy else (None, None)
+    def gradient(self, env: Environment, learner: TargetLearner, batch: Batch, keys: jax.Array) -> tuple[Any, Any]:
+        """The gradient of the loss on a batch, the error of every step, and the losses."""
+        params, target = learner.params, learner.target
+        noise = jax.random.split(jax.random.fold_in(learner.key, learner.updates))
+        online_key, target_key = noise if self.noisy else (None, None)
         following = self.outputs(env, target, batch.next_observation, target_key)
         choices = self.values(env, params, batch.next_observation, online_key) if self.double else self._mean(following)
         following = _of_action(following, jnp.argmax(choices, axis=-1))
@@ -136,16 +107,6 @@ class DQN(OffPolicy):
             return total, (error, {"loss": total, "value": jnp.mean(self._mean(outputs))})
 
         return jax.grad(loss, has_aux=True)(params)
-
-    @stage
-    def apply(self, learner: QLearner, gradients: Any, is_ready: jax.Array) -> QLearner:
-        """One optimizer step, unless it is too early; from time to time the target network becomes the network."""
-        changes, optimizer = self.optimizer().update(gradients, learner.optimizer, learner.params)
-        params, updates = optax.apply_updates(learner.params, changes), learner.updates + 1
-        is_due = updates % self.target_every == 0
-        target = jax.tree.map(lambda new, old: jnp.where(is_due, new, old), params, learner.target)
-        changed = QLearner(params, target, optimizer, updates, learner.key)
-        return jax.tree.map(lambda new, old: jnp.where(is_ready, new, old), changed, learner)
 
     def values(self, env: Environment, params: Any, observation: Any, key: jax.Array | None = None) -> jax.Array:
         """The expected return of every action."""
@@ -189,13 +150,6 @@ class DQN(OffPolicy):
         assert isinstance(env.action_space, Discrete)
         atoms = 1 if self.distribution == "none" else self.atoms
         return QNetwork(self.hidden, env.action_space.n, atoms, self.dueling, self.noisy, self.compute)
-
-    def params(self, state: OffPolicyState) -> Any:
-        """The parameters of the network."""
-        return state.learner.params
-
-    def with_params(self, state: OffPolicyState, params: Any) -> OffPolicyState:
-        return state._replace(learner=state.learner._replace(params=params, target=params))
 
 
 def _of_action(outputs: jax.Array, action: jax.Array) -> jax.Array:

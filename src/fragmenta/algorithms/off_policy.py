@@ -5,6 +5,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import optax
 
 from fragmenta.algorithms.limits import COUNT, FRACTION, NOT_NEGATIVE, Limit
 from fragmenta.algorithms.neural import NeuralAlgorithm
@@ -16,11 +17,23 @@ from fragmenta.rl.replay import Batch, Replay, empty_replay, end_episodes, inser
 from fragmenta.stage import stage
 
 
+class TargetLearner(NamedTuple):
+    """Networks by name, with a slower copy of those that targets are computed with."""
+
+    params: Any
+    target: Any
+    optimizer: Any
+    updates: jax.Array
+    """How many there were."""
+    key: jax.Array
+    """For noise that all steps of an update share."""
+
+
 class OffPolicyState(NamedTuple):
     """The state that one iteration passes to the next."""
 
     world: World
-    learner: Any
+    learner: TargetLearner
     replay: Replay
     keys: jax.Array
     iteration: jax.Array
@@ -29,7 +42,10 @@ class OffPolicyState(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class OffPolicy(NeuralAlgorithm):
-    """Learns from a replay of earlier steps; a subclass writes `init_learner`, `act` and `learn`."""
+    """Learns from a replay of earlier steps; a subclass writes `init_params`, `act` and `gradient`."""
+
+    targets: ClassVar[tuple[str, ...]] = ()
+    """The networks that have a slower copy, by name; all if there are none here."""
 
     limits: ClassVar[dict[str, Limit]] = {
         "batch_size": COUNT,
@@ -39,6 +55,8 @@ class OffPolicy(NeuralAlgorithm):
         "n_step": COUNT,
         "priority_exponent": FRACTION,
         "importance": FRACTION,
+        "tau": Limit(0, 1, above=True),
+        "target_every": COUNT,
     }
 
     num_envs: int = 8
@@ -61,6 +79,10 @@ class OffPolicy(NeuralAlgorithm):
     """How much priorities matter: 0 is not at all."""
     importance: float = 0.4
     """How far weights make up for priorities, at first; it grows to 1 over the run."""
+    tau: float = 1.0
+    """How far a target network moves towards its network; 1 is all the way."""
+    target_every: int = 1
+    """Updates between two moves of the target networks."""
 
     def validate(self, env: Environment) -> None:
         super().validate(env)
@@ -74,14 +96,13 @@ class OffPolicy(NeuralAlgorithm):
             raise ConfigError(f"{problem}, which contribute the same number of steps each: use {nearest}")
         if self.rows < self.horizon + self.n_step:
             problem = f"buffer_size {self.buffer_size} holds {self.rows} steps of each environment"
-            least = self.num_envs * self.horizon * -(-(self.horizon + self.n_step) // self.horizon)
+            least = self.num_envs * (self.horizon + self.n_step)
             raise ConfigError(f"{problem}, fewer than horizon and n_step together: use {least} or more")
 
     @property
     def rows(self) -> int:
-        """Steps that the replay holds of each environment: a multiple of the horizon, so that they are overwritten by
-        whole iterations."""
-        return self.buffer_size // self.num_envs // self.horizon * self.horizon
+        """Steps that the replay holds of each environment."""
+        return self.buffer_size // self.num_envs
 
     @property
     def updates_per_iteration(self) -> int:
@@ -90,23 +111,23 @@ class OffPolicy(NeuralAlgorithm):
     def init(self, env: Environment, key: jax.Array) -> OffPolicyState:
         world_key, train_key, params_key = jax.random.split(key, 3)
         world = env.reset(keys_by_index(world_key, self.num_envs))
-        learner = self.init_learner(env, params_key, world.observation)
+        params = self.init_params(env, params_key, world.observation)
+        optimizer = {name: self.optimizer().init(part) for name, part in params.items()}
+        noise_key = jax.random.fold_in(params_key, 2)
+        learner = TargetLearner(params, self._slow(params), optimizer, jnp.zeros((), jnp.int32), noise_key)
         replay = empty_replay(self._empty_step(env, world), self.rows, self.prioritized)
         return OffPolicyState(world, learner, replay, keys_by_index(train_key, self.num_envs), jnp.zeros((), jnp.int32))
 
-    def init_learner(self, env: Environment, key: jax.Array, observation: Any) -> Any:
-        """Networks and optimizers before the first iteration."""
+    def init_params(self, env: Environment, key: jax.Array, observation: Any) -> dict[str, Any]:
+        """The networks by name, before the first iteration."""
         raise NotImplementedError
 
     def act(self, env: Environment, params: Any, observation: Any, keys: jax.Array, steps: jax.Array) -> Any:
         """An action for every observation, after `steps` of the run; a stage."""
         raise NotImplementedError
 
-    def learn(
-        self, env: Environment, learner: Any, batches: Batch, keys: jax.Array, is_ready: jax.Array
-    ) -> tuple[Any, jax.Array, dict[str, jax.Array]]:
-        """An update on each batch, unless it is too early: the learner, the error of every step, and the losses; a
-        stage."""
+    def gradient(self, env: Environment, learner: TargetLearner, batch: Batch, keys: jax.Array) -> tuple[Any, Any]:
+        """The gradients of the losses on a batch, the error of every step, and the losses by name; a stage."""
         raise NotImplementedError
 
     def with_new_episodes(self, saved: OffPolicyState, fresh: OffPolicyState) -> OffPolicyState:
@@ -119,8 +140,7 @@ class OffPolicy(NeuralAlgorithm):
         replay = self.insert(state.replay, trajectory)
         importance = self.importance + (1.0 - self.importance) * jnp.minimum(steps / self.total_steps, 1.0)
         batches = self.sample(replay, sample_keys, importance)
-        is_ready = replay.filled * self.num_envs >= self.learning_starts
-        learner, error, losses = self.learn(env, state.learner, batches, learn_keys, is_ready)
+        learner, error, losses = self.learn(env, state.learner, batches, learn_keys, steps >= self.learning_starts)
         if self.prioritized:
             replay = self.prioritize(replay, batches.rows, error)
         return OffPolicyState(world, learner, replay, keys, state.iteration + 1), losses
@@ -150,11 +170,48 @@ class OffPolicy(NeuralAlgorithm):
         return jax.tree.map(lambda x: x.reshape(self.updates, -1, *x.shape[1:]), drawn)
 
     @stage
+    def learn(
+        self, env: Environment, learner: TargetLearner, batches: Batch, keys: jax.Array, is_ready: jax.Array
+    ) -> tuple[TargetLearner, jax.Array, dict[str, jax.Array]]:
+        """An update on each batch, unless it is too early: the learner, the error of every step, and the losses."""
+
+        def update(learner: TargetLearner, x: tuple[Batch, jax.Array]) -> tuple[TargetLearner, Any]:
+            batch, index = x
+            gradients, aux = self.gradient(env, learner, batch, fold_each(keys, index))
+            return self.apply(learner, gradients, is_ready), aux
+
+        learner, (error, losses) = jax.lax.scan(update, learner, (batches, jnp.arange(self.updates)))
+        return learner, error, jax.tree.map(jnp.mean, losses)
+
+    @stage
+    def apply(self, learner: TargetLearner, gradients: Any, is_ready: jax.Array) -> TargetLearner:
+        """One optimizer step for every network that is due, unless it is too early; then the target networks move."""
+        params, optimizer, updates = dict(learner.params), dict(learner.optimizer), learner.updates + 1
+        for name, part in gradients.items():
+            changes, changed = self.optimizer().update(part, optimizer[name], params[name])
+            is_due = is_ready & (updates % self.period(name) == 0)
+            changed = optax.apply_updates(params[name], changes), changed
+            params[name], optimizer[name] = _where(is_due, changed, (params[name], optimizer[name]))
+        moved = optax.incremental_update(self._slow(params), learner.target, self.tau)
+        target = _where(is_ready & (updates % self.target_every == 0), moved, learner.target)
+        return TargetLearner(params, target, optimizer, learner.updates + is_ready, learner.key)
+
+    def period(self, name: str) -> int:
+        """Updates between two steps of a network's optimizer."""
+        return 1
+
+    @stage
     def prioritize(self, replay: Replay, rows: jax.Array, error: jax.Array) -> Replay:
         """Replace the priorities of the steps of all updates, by how wrong each update was about them."""
         rows, error = (x.reshape(-1, x.shape[-1]) for x in (rows, error))
         priority = (jnp.abs(error) + 1e-6) ** self.priority_exponent
         return replay._replace(priorities=set_rows(replay.priorities, rows, priority))
+
+    def _slow(self, params: dict[str, Any]) -> dict[str, Any]:
+        return {name: part for name, part in params.items() if name in (self.targets or params)}
+
+    def with_params(self, state: OffPolicyState, params: Any) -> OffPolicyState:
+        return state._replace(learner=state.learner._replace(params=params, target=self._slow(params)))
 
     def _empty_step(self, env: Environment, world: World) -> Transition:
         space = env.action_space
@@ -162,3 +219,7 @@ class OffPolicy(NeuralAlgorithm):
         action = jnp.zeros((self.num_envs, *kind[0]), kind[1])
         flag = jnp.zeros(self.num_envs, bool)
         return Transition(world.observation, action, jnp.zeros(self.num_envs), flag, flag, world.observation)
+
+
+def _where(condition: jax.Array, new: Any, old: Any) -> Any:
+    return jax.tree.map(lambda new, old: jnp.where(condition, new, old), new, old)

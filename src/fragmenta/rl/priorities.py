@@ -15,9 +15,9 @@ class Priorities(NamedTuple):
     """What the probability of every row is proportional to, within its environment."""
 
     rows: jax.Array
-    """By block, row in the block, and environment; 0 for rows that must not be drawn."""
+    """By environment, block, and row in the block; 0 for rows that must not be drawn."""
     sums: jax.Array
-    """Of each block."""
+    """Of each environment's blocks."""
     largest: jax.Array
     """The largest so far, per environment; new steps get it."""
 
@@ -26,30 +26,29 @@ def no_priorities(length: int, envs: int) -> Priorities:
     """No row may be drawn yet."""
     size = 2 ** math.ceil(math.log2(max(length, 1)) / 2)
     blocks = -(-length // size)
-    return Priorities(jnp.zeros((blocks, size, envs)), jnp.zeros((blocks, envs)), jnp.ones(envs))
+    return Priorities(jnp.zeros((envs, blocks, size)), jnp.zeros((envs, blocks)), jnp.ones(envs))
 
 
 def add_rows(priorities: Priorities, position: jax.Array, count: int, incomplete: int, length: int) -> Priorities:
     """After `count` rows were written at `position`: the newest `incomplete` ones must not be drawn yet, and as many
     before them may be from now on."""
-    size = priorities.rows.shape[1]
     row = (position - incomplete + jnp.arange(count + incomplete)) % length
-    is_complete = (jnp.arange(count + incomplete) < count)[:, None]
-    rows = priorities.rows.at[row // size, row % size].set(is_complete * priorities.largest)
-    sums = priorities.sums.at[row // size].set(jnp.sum(rows[row // size], axis=1))
+    new = (jnp.arange(count + incomplete) < count) * priorities.largest[:, None]
+    write = jax.vmap(_write, in_axes=(0, 0, None, 0))
+    rows, sums = write(priorities.rows, priorities.sums, row, new)
     return priorities._replace(rows=rows, sums=sums)
 
 
 def set_rows(priorities: Priorities, rows: jax.Array, values: jax.Array) -> Priorities:
     """New priorities for the rows in each environment's column."""
-
-    def one(rows: jax.Array, sums: jax.Array, row: jax.Array, value: jax.Array) -> tuple[jax.Array, jax.Array]:
-        size = rows.shape[1]
-        rows = rows.at[row // size, row % size].set(value)
-        return rows, sums.at[row // size].set(jnp.sum(rows[row // size], axis=1))
-
-    new_rows, sums = jax.vmap(one, in_axes=-1, out_axes=-1)(priorities.rows, priorities.sums, rows, values)
+    new_rows, sums = jax.vmap(_write, in_axes=(0, 0, 1, 1))(priorities.rows, priorities.sums, rows, values)
     return Priorities(new_rows, sums, jnp.maximum(priorities.largest, jnp.max(values, axis=0)))
+
+
+def _write(rows: jax.Array, sums: jax.Array, row: jax.Array, value: jax.Array) -> tuple[jax.Array, jax.Array]:
+    block, offset = row // rows.shape[1], row % rows.shape[1]
+    rows = rows.at[block, offset].set(value)
+    return rows, sums.at[block].set(jnp.sum(rows[block], axis=1))
 
 
 def draw_rows(priorities: Priorities, keys: jax.Array, per_env: int) -> tuple[jax.Array, jax.Array]:
@@ -65,7 +64,7 @@ def draw_rows(priorities: Priorities, keys: jax.Array, per_env: int) -> tuple[ja
         likelihood = jnp.take_along_axis(within, row[:, None], axis=-1)[:, 0] / jnp.maximum(ends[-1], 1e-12)
         return block * rows.shape[1] + row, likelihood
 
-    return jax.vmap(one, in_axes=(-1, -1, 0), out_axes=-1)(priorities.rows, priorities.sums, keys)
+    return jax.vmap(one, out_axes=1)(priorities.rows, priorities.sums, keys)
 
 
 def _first_above(ends: jax.Array, parts: jax.Array, target: jax.Array) -> jax.Array:

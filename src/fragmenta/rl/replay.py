@@ -56,14 +56,19 @@ def empty_replay(step: Transition, length: int, prioritized: bool = False) -> Re
 
 
 def insert_steps(replay: Replay, trajectory: Transition, n_step: int = 1) -> Replay:
-    """Replace the oldest rows by a trajectory, whose length must divide that of the replay.
+    """Replace the oldest rows by a trajectory.
 
     With priorities, a step gets the largest one of its environment as soon as the `n_step` steps from it on are there.
     """
     count = trajectory.reward.shape[0]
 
+    # A scatter of at least two rows, because XLA makes a slice update of one row, repeats that wherever the result is
+    # read, and then needs a copy of all rows.
+    source = jnp.arange(max(count, 2)) % count
+    written = (replay.position + source) % replay.length
+
     def write(rows: jax.Array, new: jax.Array) -> jax.Array:
-        return jax.lax.dynamic_update_slice_in_dim(rows, new.astype(rows.dtype), replay.position, 0)
+        return rows.at[written].set(new[source].astype(rows.dtype), mode="promise_in_bounds")
 
     priorities = replay.priorities
     if isinstance(priorities, Priorities):

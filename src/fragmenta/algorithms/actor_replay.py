@@ -1,0 +1,90 @@
+"""Shared by off-policy algorithms for continuous actions: an actor, critics of its actions, the range of actions."""
+
+import dataclasses
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fragmenta.algorithms.limits import COUNT, Limit
+from fragmenta.algorithms.off_policy import OffPolicy
+from fragmenta.envs import Box, Environment
+from fragmenta.errors import ConfigError
+from fragmenta.nn.encoder import has_images
+from fragmenta.nn.relu import ReluMLP
+
+
+@dataclasses.dataclass(frozen=True)
+class ActorReplay(OffPolicy):
+    """An actor and critics on replayed steps; networks see actions between -1 and 1."""
+
+    limits: ClassVar[dict[str, Limit]] = {"critics": COUNT}
+
+    learning_rate: float = 1e-3
+    max_grad_norm: float = 100.0
+    hidden: tuple[int, ...] = (256, 256)
+    batch_size: int = 256
+    buffer_size: int = 1_000_000
+    learning_starts: int = 1_000
+    tau: float = 0.005
+    critics: int = 2
+    """Independent critics; targets take the lowest of their values."""
+    layer_norm: bool = False
+    """Normalise the layers of all networks."""
+
+    def validate(self, env: Environment) -> None:
+        super().validate(env)
+        self.check_actions(env)
+        if has_images(env.observation_space):
+            problem = f"{type(self).__name__} does not support images, as in {env.observation_space}"
+            raise ConfigError(f"{problem}: use dqn or ppo")
+
+    def check_actions(self, env: Environment) -> None:
+        """Raise ConfigError unless the algorithm can act in the environment."""
+        space = env.action_space
+        if not isinstance(space, Box) or not space.dtype.startswith("float"):
+            name = type(self).__name__
+            raise ConfigError(f"{name} does not support action space {space}: it takes Box of a float type; use dqn")
+        if not np.isfinite([space.low, space.high]).all():
+            problem = f"actions of {env.title} are between {space.low:g} and {space.high:g}"
+            raise ConfigError(f"{problem}: {type(self).__name__} needs limits; wrap the environment, or use ppo")
+
+    def to_env(self, env: Environment, action: jax.Array) -> jax.Array:
+        """Actions between -1 and 1 as the environment takes them."""
+        space = env.action_space
+        assert isinstance(space, Box)
+        scaled = space.low + 0.5 * (action + 1.0) * (space.high - space.low)
+        return scaled.reshape(*action.shape[:-1], *space.shape).astype(space.dtype)
+
+    def from_env(self, env: Environment, action: jax.Array) -> jax.Array:
+        """The inverse of `to_env`."""
+        space = env.action_space
+        assert isinstance(space, Box)
+        scaled = 2.0 * (action - space.low) / (space.high - space.low) - 1.0
+        return scaled.reshape(*scaled.shape[: scaled.ndim - len(space.shape)], -1)
+
+    def action_size(self, env: Environment) -> int:
+        """How many numbers an action is."""
+        space = env.action_space
+        assert isinstance(space, Box)
+        return int(np.prod(space.shape))
+
+    def critic_values(self, params: Any, features: jax.Array, action: jax.Array) -> jax.Array:
+        """The values of actions by each critic, on the first axis."""
+        values: Any = self.critic_net(1).apply(params, jnp.concatenate([features, action], axis=-1))
+        return values[..., 0]
+
+    def critic_net(self, outputs: int) -> ReluMLP:
+        """The architecture of the critics."""
+        return ReluMLP(self.hidden, outputs, self.critics, self.layer_norm, self.compute)
+
+    def actor_net(self, outputs: int) -> ReluMLP:
+        """The architecture of the actor."""
+        return ReluMLP(self.hidden, outputs, 0, self.layer_norm, self.compute)
+
+
+def noise_each(keys: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    """Normal noise for a batch of that shape, whose second axis is the environments, each with its own key."""
+    rows, _, *rest = shape
+    return jax.vmap(lambda key: jax.random.normal(key, (rows, *rest)), out_axes=1)(keys)
