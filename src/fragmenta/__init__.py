@@ -2,7 +2,20 @@
 
 from typing import Any
 
-from fragmenta.algorithms import A2C, IMPALA, MAPPO, PPO, ActorCritic, Algorithm, Axis, RecurrentPPO
+from fragmenta.algorithms import (
+    A2C,
+    DDPG,
+    DQN,
+    IMPALA,
+    MAPPO,
+    PPO,
+    SAC,
+    TD3,
+    ActorCritic,
+    Algorithm,
+    Axis,
+    RecurrentPPO,
+)
 from fragmenta.algorithms.named import AlgorithmLike, algorithm_from
 from fragmenta.checks.verify import Verification, verify
 from fragmenta.coordinator.plan import project
@@ -47,9 +60,13 @@ def trace(algorithm: AlgorithmLike, env: Any) -> Graph:
 
 __all__ = [
     "A2C",
+    "DDPG",
+    "DQN",
     "IMPALA",
     "MAPPO",
     "PPO",
+    "SAC",
+    "TD3",
     "ActorCritic",
     "Algorithm",
     "Axis",

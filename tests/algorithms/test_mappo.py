@@ -9,8 +9,8 @@ import pytest
 
 import fragmenta
 from fragmenta import MAPPO, Environment
-from fragmenta.algorithms.neural import Learner
 from fragmenta.algorithms.mappo import State
+from fragmenta.algorithms.neural import Learner
 from fragmenta.envs.probes import ProbeTeam
 from fragmenta.evaluation.evaluate import evaluate
 from helpers import assert_same, plain

@@ -1,0 +1,119 @@
+"""The replay: what is kept, what is drawn and how often, and returns over several steps."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fragmenta import Transition
+from fragmenta.rl import keys_by_index
+from fragmenta.rl.priorities import draw_rows, no_priorities, set_rows
+from fragmenta.rl.replay import Replay, empty_replay, end_episodes, insert_steps, sample_steps
+
+ENVS, LENGTH, GAMMA = 3, 16, 0.9
+
+
+def trajectory(start: int, count: int, seed: int = 0) -> Transition:
+    """Steps whose observation is 100 times the environment plus the time; some end their episode."""
+    draw = np.random.default_rng(seed + start)
+    time = start + np.arange(count)[:, None] + 100 * np.arange(ENVS)
+    terminated, truncated = draw.random((count, ENVS)) < 0.15, draw.random((count, ENVS)) < 0.1
+    reward = draw.normal(size=(count, ENVS)).astype(np.float32)
+    steps = time.astype(np.float32), time.astype(np.int32), reward, terminated, truncated, time + np.float32(0.5)
+    return Transition(*map(jnp.asarray, steps))
+
+
+def filled(inserts: list[int], prioritized: bool = False, n_step: int = 1) -> tuple[Replay, Transition]:
+    """A replay after several inserts, and everything that was inserted."""
+    parts = [trajectory(sum(inserts[:i]), count) for i, count in enumerate(inserts)]
+    replay = empty_replay(jax.tree.map(lambda x: x[0], parts[0]), LENGTH, prioritized)
+    for part in parts:
+        replay = jax.jit(insert_steps, static_argnums=2)(replay, part, n_step)
+    return replay, jax.tree.map(lambda *x: np.concatenate(x), *parts)
+
+
+def keys(seed: int = 0) -> jax.Array:
+    return keys_by_index(jax.random.key(seed), ENVS)
+
+
+@pytest.mark.parametrize("inserts", [[1], [5], [5, 5], [1] * 40, [7, 7, 7, 7], [16, 16]])
+def test_all_steps_that_are_kept_are_drawn_and_no_others(inserts: list[int]) -> None:
+    replay, _ = filled(inserts)
+    total = sum(inserts)
+    batch = sample_steps(replay, keys(), 2_000, GAMMA)
+    for env in range(ENVS):
+        kept = np.arange(max(0, total - LENGTH), total) + 100 * env
+        assert sorted(set(np.asarray(batch.action[:, env]))) == list(kept)
+        counts = np.unique(np.asarray(batch.action[:, env]), return_counts=True)[1]
+        assert counts.min() > 0.6 * 2_000 / len(kept), "all are as likely"
+    np.testing.assert_array_equal(batch.observation, batch.action)
+    np.testing.assert_array_equal(batch.next_observation, batch.action + 0.5)
+
+
+@pytest.mark.parametrize("prioritized", [False, True])
+@pytest.mark.parametrize("n_step", [1, 2, 5])
+def test_returns_over_several_steps_stop_at_the_end_of_an_episode(n_step: int, prioritized: bool) -> None:
+    replay, steps = filled([4] * 6, prioritized, n_step)
+    batch = sample_steps(replay, keys(), 500, GAMMA, n_step)
+    drawn = set()
+    for sample in range(500):
+        for env in range(ENVS):
+            start = int(batch.action[sample, env]) - 100 * env
+            drawn.add(start)
+            total, discount, at = 0.0, 1.0, start
+            while True:
+                total += discount * steps.reward[at, env]
+                discount *= GAMMA
+                ended = steps.terminated[at, env] or steps.truncated[at, env]
+                if ended or at == start + n_step - 1:
+                    break
+                at += 1
+            discount *= not steps.terminated[at, env]
+            np.testing.assert_allclose(batch.reward[sample, env], total, atol=1e-5)
+            np.testing.assert_allclose(batch.discount[sample, env], discount, atol=1e-6)
+            assert batch.next_observation[sample, env] == steps.next_observation[at, env]
+    assert drawn == set(range(24 - LENGTH, 24 - n_step + 1)), "all, but those whose return is not known yet"
+
+
+def test_rows_are_drawn_in_proportion_to_their_priorities() -> None:
+    priorities = no_priorities(1_000, ENVS)
+    rows = jnp.tile(jnp.asarray([3, 17, 999])[:, None], (1, ENVS))
+    priorities = set_rows(priorities, rows, jnp.asarray([[1.0, 2.0, 1.0], [2.0, 0.0, 1.0], [5.0, 2.0, 2.0]]))
+    drawn, likelihood = draw_rows(priorities, keys(), 4_000)
+    for env, expected in enumerate(
+        [{3: 1 / 8, 17: 2 / 8, 999: 5 / 8}, {3: 0.5, 999: 0.5}, {3: 0.25, 17: 0.25, 999: 0.5}]
+    ):
+        values, counts = np.unique(np.asarray(drawn[:, env]), return_counts=True)
+        shares = dict(zip(values.tolist(), counts / 4_000, strict=True))
+        assert shares == pytest.approx(expected, abs=0.01)
+        for row, share in expected.items():
+            np.testing.assert_allclose(likelihood[drawn[:, env] == row, env], share, rtol=1e-5)
+
+
+def test_sums_of_blocks_stay_those_of_their_rows() -> None:
+    priorities, draw = no_priorities(300, ENVS), np.random.default_rng(0)
+    change = jax.jit(set_rows)
+    for _ in range(50):
+        rows = jnp.asarray(draw.integers(0, 300, (20, ENVS)))
+        priorities = change(priorities, rows, jnp.asarray(draw.random((20, ENVS)), jnp.float32))
+    np.testing.assert_allclose(priorities.sums, priorities.rows.sum(axis=-1), rtol=1e-5)
+
+
+def test_weights_make_up_for_priorities() -> None:
+    """With full importance, the weighted mean of anything is its mean over all steps, up to a factor."""
+    replay, steps = filled([16], prioritized=True)
+    draw = np.random.default_rng(0)
+    rows = jnp.tile(jnp.arange(LENGTH)[:, None], (1, ENVS))
+    priorities = set_rows(replay.priorities, rows, jnp.asarray(draw.uniform(0.2, 3.0, (LENGTH, ENVS)), jnp.float32))
+    batch = sample_steps(replay._replace(priorities=priorities), keys(), 20_000, GAMMA, importance=1.0)
+    weighted = np.sum(batch.weight * batch.reward) / np.sum(batch.weight)
+    assert weighted == pytest.approx(steps.reward.mean(), abs=0.02)
+    assert batch.weight.max() == 1.0
+
+
+def test_new_episodes_do_not_continue_the_returns_of_earlier_ones() -> None:
+    replay, _ = filled([4])
+    cut = end_episodes(replay)
+    ended = cut.steps.terminated[3] | cut.steps.truncated[3]
+    assert ended.all(), "the newest step is the last of its episode"
+    np.testing.assert_array_equal(cut.steps.truncated[:3], replay.steps.truncated[:3])
