@@ -244,7 +244,9 @@ def test_restarted_environments_are_counted() -> None:
 
 
 def test_a_mistake_that_only_another_process_can_detect_is_one_line() -> None:
-    with pytest.raises(ConfigError, match=r"^cannot load policy 'only_here:policy': No module named") as caught:
+    with pytest.raises(
+        ConfigError, match=r"^cannot load distribution policy 'only_here:policy': No module named"
+    ) as caught:
         fragmenta.train(SMALL, "CartPole-v1", policy="only_here:policy", engine="processes")
     assert "\n" not in str(caught.value)
 

@@ -92,7 +92,7 @@ class Report:
 def report(
     plan: Plan, iteration: int, outcomes: Sequence[Outcome], busy: Iterable[tuple[str, float]], fill: dict[str, float]
 ) -> Report:
-    """Combine the workers' outcomes of one iteration; `busy` has the fragment and the busy share of values worker."""
+    """Combine the workers' outcomes of one iteration; `busy` has the fragment and the busy share of each worker."""
     shares: dict[str, list[float]] = {}
     for fragment, share in busy:
         shares.setdefault(fragment, []).append(share)

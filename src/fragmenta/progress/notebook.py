@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fragmenta.algorithms import Algorithm
-from fragmenta.display import curve, listing
+from fragmenta.drawing.html_pieces import curve, listing
 from fragmenta.engines import Placed
 from fragmenta.graph import Plan
 from fragmenta.progress.live import clock, number, seconds_left
@@ -34,7 +34,7 @@ class NotebookView:
     def planned(self, plan: Plan, algorithm: Algorithm, steps: int, environments: str) -> None:
         """Show what is being compiled."""
         self._end = float(algorithm.total_steps)
-        self._line = f"policy {plan.policy}; environments: {environments}"
+        self._line = f"distribution policy {plan.policy}; environments: {environments}"
         self._draw("compiling ...")
 
     def placed(self, workers: Sequence[Placed]) -> None:

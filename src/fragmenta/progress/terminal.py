@@ -37,7 +37,7 @@ PRICES = 4
 
 def plan_table(plan: Plan, algorithm: Algorithm, steps: int) -> Table:
     """A table of what runs where, and each replica's share."""
-    table = Table(title=f"policy {plan.policy}", title_justify="left", title_style="bold")
+    table = Table(title=f"distribution policy {plan.policy}", title_justify="left", title_style="bold")
     for column in ("fragment", "stages", "device", "replicas", "per replica", "crosses per iteration"):
         table.add_column(column)
     for program in plan.programs:
