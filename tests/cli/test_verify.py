@@ -13,7 +13,7 @@ import pytest
 import fragmenta
 from fragmenta import ConfigError, Environment, Fragment
 from fragmenta.cli.main import main
-from fragmenta.engines import LocalEngine, Report, dispatch
+from fragmenta.engines import IterationReport, LocalEngine, dispatch
 from small_algorithm import Reinforce, State
 
 SMALL = Reinforce(num_envs=4)
@@ -110,7 +110,7 @@ def test_the_first_iteration_that_differs_is_reported(monkeypatch: Any) -> None:
 def test_a_changed_metric_is_named(monkeypatch: Any, capsys: pytest.CaptureFixture[str]) -> None:
     honest = LocalEngine.run
 
-    def run(self: LocalEngine, iterations: int) -> Iterator[Report]:
+    def run(self: LocalEngine, iterations: int) -> Iterator[IterationReport]:
         index = self.plan.graph.metric_names.index("reward")
         for report in honest(self, iterations):
             yield dataclasses.replace(report, metrics=report.metrics | {index: report.metrics[index] + 1})

@@ -16,7 +16,7 @@ from test_cluster_faults import ITERATIONS, SMALL, WATCHDOG, Run, start_run, und
 
 import fragmenta
 from fragmenta import Cluster, EnvOptions, Fragment, Plan, RunOptions, make
-from fragmenta.engines import EngineOptions, Placed, Setup
+from fragmenta.engines import EngineOptions, ProcessLocation, Setup
 from fragmenta.engines.crew import Crew
 from fragmenta.engines.dispatch import links
 from fragmenta.engines.ends import Ends
@@ -91,7 +91,7 @@ def test_a_worker_that_waits_for_a_stuck_peer_is_not_considered_stuck(
     run, ask, placed = Run(setup), Crew.ask, list[str]()
     note: Any = run.setup.placed
 
-    def note_all(workers: Sequence[Placed]) -> None:
+    def note_all(workers: Sequence[ProcessLocation]) -> None:
         note(workers)
         placed.extend(worker.worker for worker in workers)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from fragmenta.algorithms import Algorithm
 from fragmenta.drawing.html_pieces import curve, listing
-from fragmenta.engines import Placed
+from fragmenta.engines import ProcessLocation
 from fragmenta.graph import Plan
 from fragmenta.progress.live import clock, number, seconds_left
 from fragmenta.progress.terminal import summary_text
@@ -37,7 +37,7 @@ class NotebookView:
         self._line = f"distribution policy {plan.policy}; environments: {environments}"
         self._draw("compiling ...")
 
-    def placed(self, workers: Sequence[Placed]) -> None:
+    def placed(self, workers: Sequence[ProcessLocation]) -> None:
         """Show how many processes run."""
         self._draw(f"{len(workers)} processes have started")
 

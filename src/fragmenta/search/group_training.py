@@ -20,7 +20,7 @@ from fragmenta.training.blame import is_finite
 SAVE_SECONDS = 60.0
 MEMBERS = "members"
 """The array of a checkpoint with the values of a population, as JSON."""
-Report = Callable[[int, int, float | None], None]
+OnProgress = Callable[[int, int, float | None], None]
 """Called with the steps done per trial, the steps in total, and the best return so far."""
 
 
@@ -53,7 +53,7 @@ class GroupRun:
     saved: Checkpoint | None
     save: Callable[[Checkpoint], Any]
     stop: Callable[[], bool]
-    report: Report
+    report: OnProgress
 
 
 def train_group(task: Task, programs: Programs, group: TrialGroup, run: GroupRun) -> GroupResult | None:

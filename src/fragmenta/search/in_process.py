@@ -5,7 +5,7 @@ from pathlib import Path
 
 from fragmenta.runs.checkpoints import Checkpoint, CheckpointFolder
 from fragmenta.search.alone import train_alone
-from fragmenta.search.group_training import GroupResult, GroupRun, Report, train_group
+from fragmenta.search.group_training import GroupResult, GroupRun, OnProgress, train_group
 from fragmenta.search.groups import Programs, Task, TrialGroup
 
 
@@ -38,7 +38,9 @@ class InProcessTrainer:
     def __init__(self, task: Task, programs: Programs, folder: SweepFolder) -> None:
         self._task, self._programs, self._folder = task, programs, folder
 
-    def train(self, groups: Sequence[TrialGroup], stop: Callable[[], bool], report: Report) -> Iterator[GroupResult]:
+    def train(
+        self, groups: Sequence[TrialGroup], stop: Callable[[], bool], report: OnProgress
+    ) -> Iterator[GroupResult]:
         """Train groups, and yield the result of each that was not stopped."""
         for group in groups:
             if group.traced is None:

@@ -15,7 +15,7 @@ from fragmenta.engines.control import Connection, FailedError, Inbox, LostError,
 from fragmenta.engines.errors import user_error
 from fragmenta.engines.kinds import Launch, engine_named
 from fragmenta.engines.reception import Reception
-from fragmenta.search.group_training import GroupResult, Report
+from fragmenta.search.group_training import GroupResult, OnProgress
 from fragmenta.search.groups import Task, TrialGroup
 from fragmenta.search.in_process import SweepFolder
 from fragmenta.search.messages import group_message, read_checkpoint, read_result, unpack_folder
@@ -55,7 +55,9 @@ class SweepProcesses:
         self._restarts, self._closed = 0, False
         self._reception = Reception(self._launcher.address, count, self._arrived)
 
-    def train(self, groups: Sequence[TrialGroup], stop: Callable[[], bool], report: Report) -> Iterator[GroupResult]:
+    def train(
+        self, groups: Sequence[TrialGroup], stop: Callable[[], bool], report: OnProgress
+    ) -> Iterator[GroupResult]:
         """Train groups, several at the same time, and yield the result of each that was not stopped."""
         waiting, is_stopping = collections.deque(groups), False
         progress: dict[int, dict[str, Any]] = {}

@@ -19,7 +19,7 @@ from fragmenta.runs.opening import describe_algorithm, describe_environment
 from fragmenta.runs.run_directory import RunDirectory, read_json
 from fragmenta.search.alone import best_run
 from fragmenta.search.best import BEST, replace_folder, write_best
-from fragmenta.search.group_training import GroupResult, Report
+from fragmenta.search.group_training import GroupResult, OnProgress
 from fragmenta.search.groups import Programs, Task, TrialGroup
 from fragmenta.search.in_process import InProcessTrainer, SweepFolder
 from fragmenta.search.population import check_population
@@ -73,7 +73,9 @@ class Trainer(Protocol):
 
     processes: int
 
-    def train(self, groups: Sequence[TrialGroup], stop: Callable[[], bool], report: Report) -> Iterator[GroupResult]:
+    def train(
+        self, groups: Sequence[TrialGroup], stop: Callable[[], bool], report: OnProgress
+    ) -> Iterator[GroupResult]:
         """Train groups, and yield the result of each that was not stopped."""
         ...
 
