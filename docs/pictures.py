@@ -1,4 +1,4 @@
-"""Draw the pictures of the distribution policies in docs/images: `python docs/pictures.py` draws them anew."""
+"""Draw the pictures of the distribution policies in docs/images: `python docs/pictures.py` draws them again."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The picture of the folders in walk.md, drawn from the imports: `python docs/rooms.py` draws it anew."""
+"""The picture of the folders in walk.md, drawn from the imports: `python docs/rooms.py` draws it again."""
 
 import ast
 from collections.abc import Iterator

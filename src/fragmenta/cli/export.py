@@ -17,7 +17,7 @@ class ExportOptions:
     checkpoint: str | None = None
     """The checkpoint to take the parameters from: best, last or an iteration. Default: those at the end of the run."""
     onnx: bool = False
-    """Also write policy.onnx, for runtimes that know nothing of JAX."""
+    """Also write policy.onnx, for runtimes without JAX."""
 
 
 def run(arguments: list[str]) -> int:

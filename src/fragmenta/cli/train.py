@@ -62,10 +62,10 @@ class ResultOptions:
     """Where metrics go besides metrics.jsonl: tensorboard, wandb, mlflow, module:Class, several with commas, or
     none."""
     start_from: Path | None = None
-    """A run directory: start with its parameters instead of initial ones. The optimizer and all else start anew."""
+    """A run directory: start with its parameters instead of initial ones; everything else starts from scratch."""
     start_checkpoint: str | None = None
-    """For --start-from: the checkpoint whose parameters to take: best, last or an iteration. Default: those at its
-    end."""
+    """For --start-from: the checkpoint to take the parameters from: best, last or an iteration. Default: those at the
+    end of the run."""
     stop_at_return: float | None = None
     """End the run once the mean return of the latest 100 episodes reaches this value."""
     trace: bool = False

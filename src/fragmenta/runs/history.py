@@ -15,7 +15,7 @@ HISTORY = "history.jsonl"
 
 @contextlib.contextmanager
 def recorded(run: Path, steps: int, stopped: tuple[type[BaseException], ...], **details: Any) -> Iterator[None]:
-    """Record the start of a run after so many steps, with details, and how it ended: done, stopped (by one of these
+    """Record the start of a run after this many steps, with details, and how it ended: done, stopped (by one of these
     errors) or failed."""
     _append(run, "resumed" if steps else "started", steps=steps, **details)
     try:
