@@ -134,3 +134,12 @@ def test_every_folder_and_loose_module_has_its_layer() -> None:
     files = [path for path in (ROOT / "src" / "fragmenta").iterdir() if not path.name.startswith("__")]
     others = [path for path in (ROOT / "src").iterdir() if path.name.startswith("fragmenta_")]
     assert layers == {f"fragmenta.{path.stem}" for path in files} | {path.name for path in others}
+
+
+def test_the_tests_mirror_the_rooms() -> None:
+    """Every folder of tests is named after a room; faults/ has those that inject faults into whole runs."""
+    rooms_of_tests = {path.name for path in (ROOT / "tests").iterdir() if path.is_dir() and list(path.glob("test_*"))}
+    packages = {path.name.removeprefix("fragmenta_") for path in (ROOT / "src").iterdir()}
+    rooms_of_src = {path.name for path in (ROOT / "src" / "fragmenta").iterdir() if path.is_dir()}
+    assert rooms_of_tests - {"faults"} <= rooms_of_src | packages
+    assert not list((ROOT / "tests" / "support").rglob("test_*"))

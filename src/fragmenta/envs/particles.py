@@ -11,8 +11,6 @@ from fragmenta.envs.packages import import_package
 from fragmenta.envs.team import TeamEnvironment
 from fragmenta_core.spaces import Box, Discrete
 
-CATCH_REWARD = 10.0
-"""Reward of every chaser per step and chaser touching the runner: an episode's return / 10 is its catches."""
 PUSHES = ((0.0, 0.0), (-1.0, 0.0), (1.0, 0.0), (0.0, -1.0), (0.0, 1.0))
 """The direction of acceleration of each of the five actions."""
 
