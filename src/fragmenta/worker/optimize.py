@@ -185,7 +185,7 @@ class _Builder:
         label = f"loop x{loop.length}({labels})" if labels else ""
         effects = any(op.effects for op in operations)
         inputs = (*constants, *starts, *sequences)
-        return Operation(inputs, tuple(v.id for v in outputs), apply, label, effects, kernel.meets)
+        return Operation(inputs, tuple(v.id for v in outputs), apply, label, effects, kernel.has_exchanges)
 
     def _constants(self, repeat: Repeat, alias: dict[int, Key]) -> dict[int, Key]:
         loop = repeat.loop
