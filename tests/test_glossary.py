@@ -11,7 +11,12 @@ import rooms
 
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "mkdocs.yml", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CHANGELOG.md", "Makefile", "mkdocs.yml", "pyproject.toml")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.py")),
+    *sorted((ROOT / "benchmarks").rglob("*.py")),
+]
 PRONOUNS = {"found", "said", "shown", "own", "theirs", "ours", "told", "seen", "beside", "anew"}
 """Also with an underscore before them."""
 SAME_IN_EACH = {"EnvState", "Line", "PlacementOptions", "Sample", "State"}

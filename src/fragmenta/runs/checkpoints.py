@@ -199,9 +199,9 @@ class CheckpointFolder:
             print(f"fragmenta: {best}", file=sys.stderr)
         if name not in self.names():
             present = ", ".join(str(int(name)) for name in self.names()) or "none yet"
-            reason = "none has a return so far" if which == "best" else f"there are: {present}"
+            reason = "none has a return so far" if which == "best" else f"existing ones: {present}"
             raise ConfigError(
-                f"'{self.path}' has no checkpoint '{which}' ({reason}): choose best, last or an iteration of these"
+                f"'{self.path}' has no checkpoint '{which}' ({reason}): choose best, last or an existing iteration"
             )
         try:
             return self.load(name)
