@@ -20,7 +20,7 @@ os.environ |= {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLE
 
 import numpy as np
 
-from fragmenta.worker.channels.exchange import Exchange
+from fragmenta.worker.channels.exchange import PipeExchange
 from fragmenta.worker.channels.memory import ClosedError
 from fragmenta.worker.channels.receiving import ArrayReceiver
 from fragmenta.worker.channels.sending import ArraySender
@@ -32,7 +32,7 @@ TOKEN = b"this benchmark's, on loopback only"
 
 def echo(address: dict[str, Any], size: int) -> None:
     """The other process of a pipe: sends back what it receives."""
-    exchange = Exchange("127.0.0.1", TOKEN)
+    exchange = PipeExchange("127.0.0.1", TOKEN)
     there = ArraySender(exchange.sender(address, 20))
     pipe, ours = exchange.receiver("back", size, 2, address["kind"] == "shared")
     print(json.dumps(ours), flush=True)
@@ -48,7 +48,7 @@ class OverPipes:
     """A round trip through two of our pipes."""
 
     def __init__(self, same_node: bool, count: int) -> None:
-        self._exchange = Exchange("127.0.0.1", TOKEN)
+        self._exchange = PipeExchange("127.0.0.1", TOKEN)
         size = packed_size([(np.dtype(np.uint8), (count,))])
         pipe, address = self._exchange.receiver("there", size, 2, same_node)
         command = [sys.executable, __file__, "--echo", json.dumps(address), "--size", str(size)]

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 import fragmenta
-from fragmenta.envs.particles import CATCH_REWARD, PUSHES, SimpleSpread, SimpleTag
+from fragmenta.envs.particles import PUSHES, SimpleSpread, SimpleTag
 from fragmenta.rl import fold_each, keys_by_index
 
 CASES = {
@@ -23,6 +23,8 @@ CASES = {
     "tag": (SimpleTag(), fragmenta.MAPPO(num_envs=128, gamma=0.95, entropy_cost=0.005, total_steps=800_000)),
 }
 EPISODES = 1_000
+CATCH_REWARD = 10.0
+"""Of every chaser, per step and chaser that touches the runner: return / 10 is the number of catches."""
 NEAR_SCRIPTED, TIMES_RANDOM = 0.8, 3.0
 
 Act = Callable[[fragmenta.World, jax.Array], jax.Array]

@@ -1,10 +1,10 @@
-"""Draw the pictures of the distribution policies in docs/images: `python docs/pictures.py` draws them anew."""
+"""Draw the pictures of the distribution policies in docs/images: `python docs/pictures.py` draws them again."""
 
 from pathlib import Path
 
 from fragmenta import A2C, IMPALA, MAPPO, PPO, Algorithm, Cluster, project, trace
-from fragmenta.flowchart import Arrow, Box, Curve, Drawing, Rectangle, Text, lay_out, read_flowchart
-from fragmenta.flowchart_svg import svg_file
+from fragmenta.drawing.flowchart import Arrow, Curve, Drawing, FlowBox, Rectangle, Text, lay_out, read_flowchart
+from fragmenta.drawing.flowchart_svg import svg_file
 from fragmenta.graph.show import to_mermaid
 
 IMAGES = Path(__file__).with_name("images")
@@ -25,7 +25,7 @@ COLUMN, BOX, HEIGHT, GAP = 236, 196, 62, 64
 """Width of a column and of a box in it, height of a box, and the space for arrows between two boxes."""
 
 
-def flowchart(policy: str, algorithm: Algorithm, env: str) -> tuple[list[Box], list[Arrow]]:
+def flowchart(policy: str, algorithm: Algorithm, env: str) -> tuple[list[FlowBox], list[Arrow]]:
     """An algorithm under a distribution policy with two replicas on three devices."""
     cluster = Cluster(("gpu:0", "gpu:1", "gpu:2"), replicas=2)
     return read_flowchart(to_mermaid(project(trace(algorithm, env), policy, cluster, merge=False)))
@@ -48,7 +48,7 @@ def overview() -> str:
     return svg_file(Drawing(0, width, 158 + 2 * HEIGHT + GAP + 1, label, tuple(shapes)))
 
 
-def _placement(middle: float, top: float, boxes: list[Box], arrows: list[Arrow]) -> list[Rectangle | Text | Curve]:
+def _placement(middle: float, top: float, boxes: list[FlowBox], arrows: list[Arrow]) -> list[Rectangle | Text | Curve]:
     shapes: list[Rectangle | Text | Curve] = []
     boxes = sorted(boxes, key=lambda box: " x" not in box.title)  # replicas above
     for row, box in enumerate(boxes):

@@ -1,12 +1,12 @@
-"""The picture of the folders in walk.md, drawn from the imports: `python docs/rooms.py` draws it anew."""
+"""The picture of the folders in walk.md, drawn from the imports: `python docs/rooms.py` draws it again."""
 
 import ast
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import mean
 
-from fragmenta.flowchart import Curve, Drawing, Rectangle, Text
-from fragmenta.flowchart_svg import svg_file
+from fragmenta.drawing.flowchart import Curve, Drawing, Rectangle, Text
+from fragmenta.drawing.flowchart_svg import svg_file
 
 SOURCE = Path(__file__).parents[1] / "src"
 PICTURE = Path(__file__).parent / "images" / "rooms.svg"

@@ -41,7 +41,7 @@ COMPILED = "jax/_src/stages.py"
 """Where compiled programs are called: the end of the walk."""
 MARKED_STEP = 3
 """The step of environment 0 whose observation carries the mark."""
-INSIDE = ("Arrays", "Stepped", "Bundle", "Start", "Checkpoint", "Transition", "World", "State")
+INSIDE = ("Arrays", "StepArrays", "Bundle", "Start", "Checkpoint", "Transition", "World", "State")
 """Objects whose attributes are looked into."""
 
 

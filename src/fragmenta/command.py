@@ -10,10 +10,10 @@ NAME = "fragmenta"
 
 def command(*arguments: object) -> str:
     """A command line of this program: by its name if the shell finds it, else by the path that it was called with."""
-    called, found = sys.argv[0], shutil.which(NAME)
-    by_path = os.path.basename(called) == NAME and os.sep in called
-    if by_path and (found is None or not os.path.exists(called) or not os.path.samefile(called, found)):
-        name = shlex.quote(called)
+    invoked, installed = sys.argv[0], shutil.which(NAME)
+    by_path = os.path.basename(invoked) == NAME and os.sep in invoked
+    if by_path and (installed is None or not os.path.exists(invoked) or not os.path.samefile(invoked, installed)):
+        name = shlex.quote(invoked)
     else:
         name = NAME
     return " ".join([name, *(shlex.quote(str(argument)) for argument in arguments)])

@@ -26,7 +26,7 @@ def unknown(kind: str, name: str, choices: Iterable[str], hint: str = "") -> Con
     return ConfigError(f"unknown {kind} '{name}': {suggestion}choose from {', '.join(names)}{hint}")
 
 
-def load(kind: str, path: str, fits: Callable[[Any], bool] = callable) -> Any:
+def load_named(kind: str, path: str, fits: Callable[[Any], bool] = callable) -> Any:
     """The user's object at `module:Name`; ConfigError if there is none."""
     try:
         return loading.load(kind, path, fits)

@@ -93,7 +93,7 @@ class Arrays:
         self.busy = np.frombuffer(buffer, np.int32, MOST_PROCESSES, 0)
         """Per process: the index of the environment it is working on, plus one; 0 for none."""
         self.warned = np.frombuffer(buffer, np.bool_, len(parts), 4 * MOST_PROCESSES)
-        """Per array of an observation: whether some process has said that it was outside of its bounds."""
+        """Per array of an observation: whether some process has reported it as outside of its bounds."""
         self.action = by_name["action"]
         self.observation = [by_name[f"observation{i}"] for i in parts]
         self.next = [by_name[f"next{i}"] for i in parts]

@@ -75,9 +75,9 @@ class InProcess:
         return [fault for faults in results for fault in faults], []
 
     def hanging(self, seconds: float) -> int | None:
-        """The environment that has been busy for that long, if one has, as found by calling this again and again.
+        """The environment that has been busy for that long, if one has, if this is called repeatedly.
 
-        From then on, the guard is silent: the caller says it.
+        From then on, the guard is silent: the caller reports it.
         """
         index = self._watched.longer_than(seconds)
         if index is not None:

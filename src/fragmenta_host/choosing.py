@@ -13,8 +13,8 @@ from fragmenta_core.arrays import MOST_PROCESSES
 from fragmenta_host.catalogue import Spec
 from fragmenta_host.env_process import GoneError
 from fragmenta_host.env_processes import EnvProcesses, Lane
+from fragmenta_host.examine import EXAMINE_SECONDS
 from fragmenta_host.options import PoolOptions
-from fragmenta_host.trial import TRIAL_SECONDS
 
 HAND_OVER_SECONDS = 60e-6
 """Overhead of a lane's step for each process that it uses, at least."""
@@ -26,7 +26,7 @@ ROUNDS, FEWEST_ROUNDS, BLOCK_SECONDS, BUDGET_SECONDS = 7, 3, 0.03, 0.8
 """Both ways take turns in blocks of steps, until there are enough rounds, or fewer that all agree."""
 
 
-class Times(NamedTuple):
+class StepTimes(NamedTuple):
     """Seconds that a step of all environments takes."""
 
     serial: float
@@ -35,33 +35,33 @@ class Times(NamedTuple):
     """The number of processes."""
 
 
-class Choice(NamedTuple):
+class SteppingMode(NamedTuple):
     """How environments are stepped, and the measurement that decided it, if one was needed."""
 
     mode: str
     workers: int
-    times: Times | None = None
+    times: StepTimes | None = None
 
 
-def proposal(
+def provisional_mode(
     spec: Spec, options: PoolOptions, most: int, step_seconds: float, count: int, parts: int
-) -> tuple[Choice, bool]:
+) -> tuple[SteppingMode, bool]:
     """How `count` environments are stepped in `parts` lanes with `most` cores as far as options and the duration of one
     step tell, and whether that is certain; if not, a measurement against serial stepping decides."""
     most = max(1, min(options.workers or most, count, MOST_PROCESSES))
     if spec.is_vector:
-        return Choice("vector", most), True
+        return SteppingMode("vector", most), True
     if spec.bound_here:
-        return Choice("serial", 1), True
+        return SteppingMode("serial", 1), True
     if options.mode != "auto":
-        return Choice(options.mode, 1 if options.mode == "serial" else most), True
+        return SteppingMode(options.mode, 1 if options.mode == "serial" else most), True
     all_seconds = count * step_seconds
     workers = most if options.workers else processes_for(all_seconds / parts, most)
     if options.restarts:  # only in its own process can an environment crash and be restarted
-        return Choice("processes", workers), True
+        return SteppingMode("processes", workers), True
     if workers == 1:
-        return Choice("serial", 1), True
-    return Choice("processes", workers), all_seconds > CLEAR_SECONDS
+        return SteppingMode("serial", 1), True
+    return SteppingMode("processes", workers), all_seconds > CLEAR_SECONDS
 
 
 def processes_for(lane_seconds: float, most: int) -> int:
@@ -72,7 +72,9 @@ def processes_for(lane_seconds: float, most: int) -> int:
     return max(1, min(most, round(math.sqrt(lane_seconds / HAND_OVER_SECONDS))))
 
 
-def measure(processes: EnvProcesses, actions: np.ndarray, lanes: Sequence[Lane], guess: float) -> Times | None:
+def measure_stepping(
+    processes: EnvProcesses, actions: np.ndarray, lanes: Sequence[Lane], guess: float
+) -> StepTimes | None:
     """Step the environments, which were just reset, both ways: all processes at once, as a run would, and each alone
     while the others are idle, whose sum is the serial time. None if a step fails; `guess` is about the serial time.
     """
@@ -92,17 +94,17 @@ def measure(processes: EnvProcesses, actions: np.ndarray, lanes: Sequence[Lane],
                     break
         except GoneError:
             return None
-    return Times(statistics.median(serial), statistics.median(parallel), processes.count)
+    return StepTimes(statistics.median(serial), statistics.median(parallel), processes.count)
 
 
-def chosen(times: Times | None, workers: int) -> Choice:
+def faster_mode(times: StepTimes | None, workers: int) -> SteppingMode:
     """The faster way. Environments that fail are best kept in processes, where the error says how."""
     if times is None or times.processes < ADVANTAGE * times.serial:
-        return Choice("processes", workers, times)
-    return Choice("serial", 1, times)
+        return SteppingMode("processes", workers, times)
+    return SteppingMode("serial", 1, times)
 
 
-def described(spec: Spec, choice: Choice, is_settled: bool, step_seconds: float) -> str:
+def mode_text(spec: Spec, choice: SteppingMode, is_settled: bool, step_seconds: float) -> str:
     """How environments are stepped and why, in words."""
     if choice.mode == "vector":
         return f"by {spec.package} in {choice.workers} threads"
@@ -117,8 +119,8 @@ def described(spec: Spec, choice: Choice, is_settled: bool, step_seconds: float)
         return (
             f"{how} (a step of all takes {serial} one after the other, {parallel} in {choice.times.workers} processes)"
         )
-    if step_seconds >= TRIAL_SECONDS:
-        return f"{how} (a trial step failed)"
+    if step_seconds >= EXAMINE_SECONDS:
+        return f"{how} (a test step failed)"
     return f"{how} (one step takes {step_seconds * 1e6:,.0f} us)" if step_seconds else how
 
 

@@ -24,32 +24,32 @@ class Guard:
 
     def __init__(self, name: str, first: int, timeout: float) -> None:
         memory = nameless_file(8 * (1 + MOST_PROCESSES))
-        seen, line = os.pipe()
+        reader, line = os.pipe()
         process = subprocess.Popen(
             [
                 sys.executable,
                 "-m",
                 "fragmenta_host.guard",
-                *map(str, (seen, memory, os.getpid(), timeout, first)),
+                *map(str, (reader, memory, os.getpid(), timeout, first)),
                 name,
             ],
-            pass_fds=(seen, memory),
+            pass_fds=(reader, memory),
             stdin=subprocess.DEVNULL,
             process_group=0,  # Ctrl-C must not end it first
             env={**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)},
         )
-        os.close(seen)
+        os.close(reader)
         self.steps, self.busy = _views(memory)
         os.close(memory)
         self._finalizer = weakref.finalize(self, _end, process, line)
 
     def close(self) -> None:
-        """End it without a word: all is well."""
+        """End it silently: nothing went wrong."""
         self._finalizer()
 
 
 class Busy:
-    """Finds an environment that stays busy, by looking at what a guard sees again and again."""
+    """Finds an environment that stays busy, by comparing what a guard sees at different times."""
 
     def __init__(self, steps: np.ndarray, busy: np.ndarray) -> None:
         self._steps, self._busy = steps, busy
@@ -81,19 +81,19 @@ def main() -> None:
     """Watch until the guarded process closes its environments or ends."""
     descriptor, memory, process, timeout, first, name = sys.argv[1:]
     line, (steps, busy) = int(descriptor), _views(int(memory))
-    watched, told = Busy(steps, busy), None
+    watched, reported = Busy(steps, busy), None
     while not select.select([line], [], [], LOOK_SECONDS)[0]:
         index = watched.longer_than(float(timeout))
-        if index is not None and index != told:
+        if index is not None and index != reported:
             which = _named(index, int(first), name)
-            _say(
+            _report(
                 f"{which} has not finished its step within {float(timeout):g} s and blocks the run: end it with kill "
                 f"-9 {process}, or use --env-mode processes, where that is an error or a restart"
             )
-        told = index
+        reported = index
     if os.read(line, 1) != OVER and busy.any():
         which = _named(int(busy[busy > 0][0]) - 1, int(first), name)
-        _say(
+        _report(
             f"the process ended while it stepped {which}: with --env-mode processes the error says how, and "
             f"--env-restarts N restarts it"
         )
@@ -103,7 +103,7 @@ def _named(index: int, first: int, name: str) -> str:
     return f"environment {first + index} of {name}"
 
 
-def _say(text: str) -> None:
+def _report(text: str) -> None:
     print(f"fragmenta: {text}", file=sys.stderr, flush=True)
 
 

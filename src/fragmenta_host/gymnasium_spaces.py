@@ -9,7 +9,7 @@ from gymnasium import spaces
 from fragmenta_core.bounds import Bounds, bounds_of
 from fragmenta_core.faults import UnusableError
 from fragmenta_core.spaces import Box, Dict, Discrete, MultiDiscrete, Space
-from fragmenta_host.values import shown
+from fragmenta_host.values import short_text
 
 
 def convert(space: spaces.Space) -> Space:
@@ -61,7 +61,7 @@ def mismatch(space: spaces.Space, value: Any, name: str = "observation") -> str 
     """How a value differs from the structure of its space: a missing key, a wrong length, something without numbers."""
     if isinstance(space, spaces.Dict):
         if not isinstance(value, Mapping):
-            return f"returned {shown(value)} as its {name}, expected a dictionary with {', '.join(space.spaces)}"
+            return f"returned {short_text(value)} as its {name}, expected a dictionary with {', '.join(space.spaces)}"
         missing = [key for key in space.spaces if key not in value]
         if missing:
             return f"returned its {name} without '{missing[0]}', expected {', '.join(space.spaces)}"
@@ -69,12 +69,12 @@ def mismatch(space: spaces.Space, value: Any, name: str = "observation") -> str 
         return next(filter(None, inner), None)
     if isinstance(space, spaces.Tuple):
         if not isinstance(value, tuple | list) or len(value) != len(space.spaces):
-            return f"returned {shown(value)} as its {name}, expected a tuple of {len(space.spaces)}"
+            return f"returned {short_text(value)} as its {name}, expected a tuple of {len(space.spaces)}"
         inner = (mismatch(part, value[i], f"{name}[{i}]") for i, part in enumerate(space.spaces))
         return next(filter(None, inner), None)
     kind = np.asarray(value).dtype
     if kind.kind == "O":
-        return f"returned {shown(value)} as its {name}, expected {space}"
+        return f"returned {short_text(value)} as its {name}, expected {space}"
     return None if kind.kind in "biuf" else f"returned {name} of type {kind}, expected {space.dtype}"
 
 

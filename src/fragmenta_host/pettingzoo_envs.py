@@ -15,7 +15,7 @@ from fragmenta_core.spaces import leaves
 from fragmenta_host.catalogue import Spec
 from fragmenta_host.gymnasium_spaces import action_maker, action_space, convert, exact_bounds, flattener, mismatch
 from fragmenta_host.single import ResetResult, StepResult
-from fragmenta_host.values import shown
+from fragmenta_host.values import short_text
 
 MOVED = {"mpe": "mpe2"}
 """Families that have become separate packages."""
@@ -138,7 +138,7 @@ class PettingZooEnv:
         values = [rewards.get(agent, 0.0) if agent in active else 0.0 for agent in self._agents]
         for agent, value in zip(self._agents, values, strict=True):
             if type(value) is not float and (np.ndim(value) or np.asarray(value).dtype.kind not in "biuf"):
-                raise WrongValueError(f"returned reward {shown(value)} of '{agent}', expected a number")
+                raise WrongValueError(f"returned reward {short_text(value)} of '{agent}', expected a number")
         return np.array(values, np.float32)
 
     def _mask(self, agents: list[Any]) -> np.ndarray:
@@ -152,7 +152,7 @@ def _dictionaries(result: Any, names: tuple[str, ...]) -> Any:
         raise WrongValueError(f"returned {returned}, expected {', '.join(names)}")
     for name, value in zip(names[:-1], result, strict=False):
         if not isinstance(value, Mapping):
-            raise WrongValueError(f"returned {shown(value)} as its {name}, expected a dictionary by agent")
+            raise WrongValueError(f"returned {short_text(value)} as its {name}, expected a dictionary by agent")
     return result
 
 

@@ -13,11 +13,11 @@ from fragmenta_core.faults import EnvironmentFaultError, Fault, UnusableError
 from fragmenta_core.spaces import random_actions
 from fragmenta_host.backends import Backend, InProcess, RestartingBackend, Vectors
 from fragmenta_host.catalogue import Spec
-from fragmenta_host.choosing import Choice, chosen, described, measure, proposal
+from fragmenta_host.choosing import SteppingMode, faster_mode, measure_stepping, mode_text, provisional_mode
 from fragmenta_host.env_process import ENDING_SECONDS
 from fragmenta_host.env_processes import EnvProcesses, Lane
+from fragmenta_host.examine import describe
 from fragmenta_host.options import PoolOptions, check, cores
-from fragmenta_host.trial import describe
 
 GUARD_WAITS = 5.0
 """Seconds by which a guard leaves it to the process of a part to say itself that an environment hangs."""
@@ -27,7 +27,7 @@ class ClosedPoolError(RuntimeError):
     """A step was requested while or after the environments were closed: the run is over."""
 
 
-class Stepped(NamedTuple):
+class StepArrays(NamedTuple):
     """The result of one step of several environments, as arrays with one row each."""
 
     observation: list[np.ndarray]
@@ -62,7 +62,7 @@ class Pool:
         self._closing = False
         self._steps: dict[int, int] = {}
         self._most_workers, self._guard_waits = cores(), 0.0
-        self._measured: dict[tuple[int, int], Choice] = {}  # by number of environments and lanes
+        self._measured: dict[tuple[int, int], SteppingMode] = {}  # by number of environments and lanes
         if spec.is_vector and self.options.restarts:
             raise UnusableError(f"{spec} cannot restart single environments: leave out env_restarts")
         if (bound := spec.bound_here) and (self.options.mode not in ("auto", "serial") or self.options.restarts):
@@ -98,7 +98,7 @@ class Pool:
 
         Processes that are the faster way stay for the run, with new environments; `close` ends them.
         """
-        candidate, is_certain = self._proposal(count, parts)
+        candidate, is_certain = self._provisional(count, parts)
         if is_certain or (count, parts) in self._measured:
             return
         self._end_backend()
@@ -109,12 +109,12 @@ class Pool:
         if not backend.reset(np.arange(count)):
             size, actions = count // parts, random_actions(self.description.action, self.description.rows(count))
             lanes = [(low, low + size) for low in range(0, count, size)]
-            times = measure(backend, actions, lanes, count * self.step_seconds)
-        self._measured[count, parts] = choice = chosen(times, candidate.workers)
+            times = measure_stepping(backend, actions, lanes, count * self.step_seconds)
+        self._measured[count, parts] = choice = faster_mode(times, candidate.workers)
         if choice.mode == "serial" or times is None:
             self._end_backend()
         else:
-            backend.forget_environments()  # theirs may be a state that no seed resets
+            backend.forget_environments()  # they may have state that no seed resets
 
     def reset(self, seeds: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
         """Start an episode in one environment per seed; returns observations, and which agents are active."""
@@ -138,7 +138,7 @@ class Pool:
             self.failure = error
             raise
 
-    def step(self, low: int, action: np.ndarray) -> Stepped:
+    def step(self, low: int, action: np.ndarray) -> StepArrays:
         """One step of the environments from index `low` on, one per action."""
         low -= self._first
         if low not in self._lanes:
@@ -148,7 +148,7 @@ class Pool:
                 raise ClosedPoolError(f"{self.spec} was closed")
             return self._step(backend, slice(low, low + len(action)), action)
 
-    def _step(self, backend: Backend, rows: slice, action: np.ndarray) -> Stepped:
+    def _step(self, backend: Backend, rows: slice, action: np.ndarray) -> StepArrays:
         arrays, low, high = backend.arrays, rows.start, rows.stop
         self._steps[low] = step = self._steps.get(low, 0) + 1
         arrays.action[rows] = action
@@ -172,7 +172,7 @@ class Pool:
                 leaf[ended] = after_reset[rows][ended]
             next_alive = next_alive & ~terminated.reshape(-1, *[1] * (next_alive.ndim - 1))
         self._last_observation[low] = observation
-        return Stepped(observation, next_observation, reward, terminated, truncated, alive, next_alive, ended)
+        return StepArrays(observation, next_observation, reward, terminated, truncated, alive, next_alive, ended)
 
     def hanging(self) -> EnvironmentFaultError | None:
         """The fault of an environment that hangs in this process, as found by another thread that asks repeatedly."""
@@ -191,23 +191,23 @@ class Pool:
 
     def where(self, count: int, parts: int) -> str:
         """A description of how `count` environments will be stepped in `parts` lanes, as far as that is settled."""
-        return "on the host, stepped " + described(self.spec, *self._choice(count, parts), self.step_seconds)
+        return "on the host, stepped " + mode_text(self.spec, *self._choice(count, parts), self.step_seconds)
 
     def steps_here(self, count: int, parts: int) -> bool:
         """Whether `count` environments may be stepped in this process, where a step may block all threads."""
         choice, is_settled = self._choice(count, parts)
         return choice.mode != "processes" or not is_settled
 
-    def _choice(self, count: int, parts: int) -> tuple[Choice, bool]:
+    def _choice(self, count: int, parts: int) -> tuple[SteppingMode, bool]:
         """How they are stepped, and whether that is settled."""
-        choice, is_certain = self._proposal(count, parts)
+        choice, is_certain = self._provisional(count, parts)
         measured = None if is_certain else self._measured.get((count, parts))
         return measured or choice, is_certain or measured is not None
 
-    def _proposal(self, count: int, parts: int) -> tuple[Choice, bool]:
-        return proposal(self.spec, self.options, self._most_workers, self.step_seconds, count, parts)
+    def _provisional(self, count: int, parts: int) -> tuple[SteppingMode, bool]:
+        return provisional_mode(self.spec, self.options, self._most_workers, self.step_seconds, count, parts)
 
-    def _start(self, choice: Choice) -> RestartingBackend | Vectors:
+    def _start(self, choice: SteppingMode) -> RestartingBackend | Vectors:
         self.mode, self.workers = choice.mode, choice.workers
         if self.mode == "vector":
             return Vectors(self.spec, self.description, self._count, self._parts, self.workers)

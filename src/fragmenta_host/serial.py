@@ -20,14 +20,14 @@ Maker = Callable[[], Single]
 STEP = "observation", "reward", "terminated", "truncated", "info"
 """The values that a step of an environment returns."""
 THOROUGH = 32
-"""Every how many steps observations are compared with their bounds, and the types of all else are checked: it takes
-several percent of a step of fast environments."""
+"""Every how many steps observations are compared with their bounds, and the types of all other values are checked: it
+takes several percent of a step of fast environments."""
 BLOCK = 20
 """Steps whose mean duration is one measurement."""
 RESET = "observation", "info"
 """The values that a reset of an environment returns."""
 CAUGHT = (Exception, SystemExit)
-"""Errors of environments; one that calls sys.exit must not end the run without a word."""
+"""Errors of environments; one that calls sys.exit must not end the run without a message."""
 
 
 class SerialEnvs:
@@ -200,6 +200,6 @@ def step_seconds(env: Single, budget: float = 0.2) -> float:
         last = now
         if last - started > 5.0:
             break
-    # Another program may take the core for a while; resets, which come again and again, are to be in the figure.
+    # A median of means: another program may take the core for a while, but the time of resets must count.
     blocks = [durations[i : i + BLOCK] for i in range(0, max(1, len(durations) - BLOCK + 1), BLOCK)]
     return statistics.median(statistics.fmean(block) for block in blocks)

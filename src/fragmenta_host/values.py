@@ -1,4 +1,4 @@
-"""Checks what environments return: what cannot be used is a fault, what is outside of its bounds is said once."""
+"""Checks what environments return: what cannot be used is a fault, what is outside of its bounds is reported once."""
 
 import reprlib
 import sys
@@ -52,13 +52,13 @@ def _check(name: str, shape: tuple[int, ...], dtype: str, bounds: Bounds, warned
     return check
 
 
-_said: set[str] = set()
+_reported: set[str] = set()
 
 
 def _warn(what: str) -> None:
-    """Say it once, however often these environments are started."""
-    if what not in _said:
-        _said.add(what)
+    """Report it once, however often these environments are started."""
+    if what not in _reported:
+        _reported.add(what)
         line = f"fragmenta: an environment returned {what}; 'fragmenta check-env' counts how often"
         print(line, file=sys.stderr, flush=True)
 
@@ -68,7 +68,7 @@ def check_rewards(rewards: Sequence[Any], shape: tuple[int, ...]) -> None:
     array = np.array(rewards)
     if array.dtype.kind not in "fiub" or array.shape[1:] != shape:
         expected = f"numbers of shape {shape}" if shape else "a number"
-        raise WrongValueError(f"returned reward {shown(rewards[0])}, expected {expected}")
+        raise WrongValueError(f"returned reward {short_text(rewards[0])}, expected {expected}")
 
 
 def check_flags(terminated: tuple[Any, ...], truncated: tuple[Any, ...]) -> None:
@@ -78,10 +78,10 @@ def check_flags(terminated: tuple[Any, ...], truncated: tuple[Any, ...]) -> None
     for name, values in (("terminated", terminated), ("truncated", truncated)):
         array = np.array(values)
         if array.dtype.kind not in "biuf" or array.ndim != 1:
-            raise WrongValueError(f"returned {name} {shown(values[0])}, expected True or False")
+            raise WrongValueError(f"returned {name} {short_text(values[0])}, expected True or False")
 
 
-def shown(value: Any) -> str:
+def short_text(value: Any) -> str:
     """A value in a message, shortened."""
     if isinstance(value, np.ndarray):
         return f"an array of shape {value.shape}"

@@ -1,4 +1,4 @@
-"""Values of hyper-parameters that cannot be meant are refused before anything starts, from Python as well."""
+"""Hyper-parameters outside their valid range are refused before anything starts, from Python as well."""
 
 import dataclasses
 import math
@@ -40,7 +40,7 @@ UNLIMITED = {
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_values_that_cannot_be_meant_are_refused(name: str) -> None:
+def test_values_outside_their_range_are_refused(name: str) -> None:
     env = "ProbeTeam" if name == "mappo" else "CartPole-v1"
     for field in dataclasses.fields(ALGORITHMS[name]):
         assert field.name in UNLIMITED or field.name in WRONG, f"{field.name} is not tested"

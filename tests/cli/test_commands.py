@@ -38,7 +38,7 @@ def mistake(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (["train", "pppo", "CartPole-v1"], "unknown algorithm 'pppo': did you mean 'ppo'?"),
         (["train", "ppo", "CartPole-v2"], "unknown environment 'CartPole-v2': did you mean 'CartPole-v1'?"),
         ([*QUICK, "--policy", "single_lerner_fine"], "did you mean 'single_learner_fine'?"),
-        ([*QUICK, "--policy", "no_such_module:policy"], "cannot load policy 'no_such_module:policy'"),
+        ([*QUICK, "--policy", "no_such_module:policy"], "cannot load distribution policy 'no_such_module:policy'"),
         ([*QUICK, "--engine", "locl"], "unknown engine 'locl': did you mean 'local'?"),
         (
             [*QUICK, "--replicas", "3", "--no-merge"],

@@ -51,8 +51,11 @@ def output_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (["eval", "run", "--episodes", "many"], "'many' is not a whole number"),
         (["eval", "run", "--seed", "-3"], "seed is -3"),
         (["eval", "run", "--episode", "3"], "unknown flag '--episode': did you mean --episodes?"),
-        (["eval", "run", "--checkpoint", "7"], "no checkpoint '7' (there are: 2): choose best, last or an iteration"),
-        (["export", "run", "--checkpoint", "newest"], "no checkpoint 'newest' (there are: 2)"),
+        (
+            ["eval", "run", "--checkpoint", "7"],
+            "no checkpoint '7' (existing ones: 2): choose best, last or an existing iteration",
+        ),
+        (["export", "run", "--checkpoint", "newest"], "no checkpoint 'newest' (existing ones: 2)"),
         (["play", "nowhere"], "there is no run directory 'nowhere'"),
         (["play", "run", "--out", "video.png"], "out is 'video.png': choose a name that ends in .gif or .mp4"),
         (["play", "run", "--out", "no/video.gif"], "there is no directory 'no'"),

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from fragmenta import Algorithm, Cluster, Environment, Fragment, stage, trace
 from fragmenta.coordinator.place import Placement, place
-from fragmenta.coordinator.sources import Ownership, own, prefer
+from fragmenta.coordinator.sources import Ownership, ownership_of, prefer
 from fragmenta.graph import Loop
 
 CLUSTER = Cluster(("cpu:0", "cpu:1"))
@@ -49,13 +49,13 @@ def placed(algorithm: Algorithm, *fragments: Fragment) -> Placement:
 
 
 def owners(placement: Placement) -> dict[str, str | None]:
-    ownership, graph = own(placement), placement.graph
+    ownership, graph = ownership_of(placement), placement.graph
     return {name: ownership.owner[v.id] for name, v in zip(graph.state_names, graph.state_inputs, strict=True)}
 
 
 def only_loop(placement: Placement) -> tuple[Loop, Ownership]:
     (loop,) = [node for node in placement.graph.block.walk() if isinstance(node, Loop)]
-    return loop, own(placement)
+    return loop, ownership_of(placement)
 
 
 class Apart(Recipe):
@@ -70,7 +70,7 @@ def test_state_belongs_to_the_fragment_whose_stage_writes_it() -> None:
 
 def test_values_are_made_of_the_stages_behind_them() -> None:
     placement = placed(Apart(), RED, BLUE)
-    fragments, graph = own(placement).fragments, placement.graph
+    fragments, graph = ownership_of(placement).fragments, placement.graph
     after = dict(zip(graph.state_names, graph.state_outputs, strict=True))
     assert fragments[after["a"].id] == {"red"}
     assert fragments[after["b"].id] == {"blue"}
@@ -213,7 +213,7 @@ def test_a_loop_within_a_loop() -> None:
     placement = placed(LoopInLoop(), RED, BLUE)
     assert owners(placement) == {"a": "red", "b": "red", "c": "red"}
     loops = [node for node in placement.graph.block.walk() if isinstance(node, Loop)]
-    ownership = own(placement)
+    ownership = ownership_of(placement)
     assert {ownership.owner[p.id] for loop in loops for p in loop.carry_params} == {"red"}
     many = dataclasses.replace(RED, devices=("cpu:0", "cpu:1"), replicas=2, axis="envs")
     assert owners(placed(LoopInLoop(), many, BLUE)) == {"a": "red", "b": "blue", "c": "red"}

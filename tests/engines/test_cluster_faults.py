@@ -19,7 +19,7 @@ from test_faults import apart as actors_and_learner
 
 import fragmenta
 from fragmenta import IMPALA, PPO, Cluster, ConfigError, EnvOptions, RunOptions, make
-from fragmenta.engines import ENGINES, EngineOptions, Placed, Report, Setup
+from fragmenta.engines import ENGINES, EngineOptions, IterationReport, ProcessLocation, Setup
 from fragmenta.engines.errors import RemoteError
 from fragmenta_core.faults import EnvironmentFaultError
 from helpers import assert_same, initial_state, plain
@@ -48,7 +48,7 @@ class Run:
         self.placed_at: dict[str, float] = {}
         self.setup = dataclasses.replace(setup, placed=self._placed)
 
-    def _placed(self, workers: Sequence[Placed]) -> None:
+    def _placed(self, workers: Sequence[ProcessLocation]) -> None:
         for worker in workers:
             self.pids[worker.worker] = worker.pid
             self.placed_at[worker.worker] = time.monotonic()
@@ -56,7 +56,7 @@ class Run:
     def send(self, worker: str, number: signal.Signals) -> None:
         os.kill(self.pids[worker], number)
 
-    def reports(self, iterations: int) -> Iterator[Report]:
+    def reports(self, iterations: int) -> Iterator[IterationReport]:
         """The reports of all iterations; afterwards `state` is the final state."""
         with ENGINES["processes"](self.setup) as engine:
             leaves, structure = jax.tree.flatten(initial_state(self.setup.algorithm, engine.env))
@@ -244,7 +244,9 @@ def test_restarted_environments_are_counted() -> None:
 
 
 def test_a_mistake_that_only_another_process_can_detect_is_one_line() -> None:
-    with pytest.raises(ConfigError, match=r"^cannot load policy 'only_here:policy': No module named") as caught:
+    with pytest.raises(
+        ConfigError, match=r"^cannot load distribution policy 'only_here:policy': No module named"
+    ) as caught:
         fragmenta.train(SMALL, "CartPole-v1", policy="only_here:policy", engine="processes")
     assert "\n" not in str(caught.value)
 

@@ -19,7 +19,7 @@ import pytest
 import fragmenta
 from fragmenta import PPO, Cluster, RunOptions
 from fragmenta.cli.main import main
-from fragmenta.engines import EngineOptions, Placed
+from fragmenta.engines import EngineOptions, ProcessLocation
 from helpers import assert_same
 from ray_nodes import Nodes
 
@@ -42,10 +42,10 @@ def nodes() -> Iterator[Nodes]:
 class Saboteur:
     """A watcher that injects a fault at given iterations; the next one only after the last was repaired."""
 
-    def __init__(self, deed: Callable[[dict[str, Placed]], None], *at: int) -> None:
+    def __init__(self, deed: Callable[[dict[str, ProcessLocation]], None], *at: int) -> None:
         self._deed, self._at = deed, sorted(at)
-        self.workers: dict[str, Placed] = {}
-        self.replaced: list[Placed] = []
+        self.workers: dict[str, ProcessLocation] = {}
+        self.replaced: list[ProcessLocation] = []
         self.seconds: list[float] = []
         """The time from each fault until the replacement was ready."""
         self._since: float | None = None
@@ -54,7 +54,7 @@ class Saboteur:
 
     def compiled(self, seconds: float) -> None: ...
 
-    def placed(self, workers: Sequence[Placed]) -> None:
+    def placed(self, workers: Sequence[ProcessLocation]) -> None:
         if self.workers:
             self.replaced += workers
         if self._since is not None:
@@ -69,7 +69,7 @@ class Saboteur:
             self._deed(self.workers)
 
 
-def harmless(workers: dict[str, Placed]) -> None: ...
+def harmless(workers: dict[str, ProcessLocation]) -> None: ...
 
 
 @cache
@@ -105,7 +105,7 @@ def test_fragments_on_three_nodes_end_with_the_parameters_of_one_process(nodes: 
 def test_killed_fragments_are_replaced_and_change_nothing(nodes: Nodes, policy: str) -> None:
     chance = random.Random(policy)
 
-    def kill(workers: dict[str, Placed]) -> None:
+    def kill(workers: dict[str, ProcessLocation]) -> None:
         os.kill(chance.choice(sorted(workers.values(), key=lambda worker: worker.worker)).pid, signal.SIGKILL)
 
     saboteur = Saboteur(kill, *(chance.randrange(1, ITERATIONS // 2) for _ in range(KILLS)))
@@ -114,9 +114,9 @@ def test_killed_fragments_are_replaced_and_change_nothing(nodes: Nodes, policy: 
 
 @pytest.mark.full
 def test_a_fragment_whose_node_dies_is_replaced_on_another(nodes: Nodes) -> None:
-    lost: list[Placed] = []
+    lost: list[ProcessLocation] = []
 
-    def kill(workers: dict[str, Placed]) -> None:
+    def kill(workers: dict[str, ProcessLocation]) -> None:
         lost.append(next(worker for worker in workers.values() if worker.node != nodes.head))
         nodes.lose(lost[0].node)
 
@@ -134,7 +134,7 @@ def test_a_fragment_whose_node_dies_is_replaced_on_another(nodes: Nodes) -> None
 def test_a_stopped_fragment_is_named_by_the_watchdog_and_replaced(
     nodes: Nodes, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    def stop(workers: dict[str, Placed]) -> None:
+    def stop(workers: dict[str, ProcessLocation]) -> None:
         os.kill(workers["env[1]"].pid, signal.SIGSTOP)
 
     saboteur = Saboteur(stop, ITERATIONS // 4)

@@ -16,11 +16,11 @@ from test_cluster_faults import ITERATIONS, SMALL, WATCHDOG, Run, start_run, und
 
 import fragmenta
 from fragmenta import Cluster, EnvOptions, Fragment, Plan, RunOptions, make
-from fragmenta.engines import EngineOptions, Placed, Setup
+from fragmenta.engines import EngineOptions, ProcessLocation, Setup
 from fragmenta.engines.crew import Crew
 from fragmenta.engines.dispatch import links
 from fragmenta.engines.ends import Ends
-from fragmenta.worker.channels.exchange import Exchange
+from fragmenta.worker.channels.exchange import PipeExchange
 from helpers import assert_same, cpu_cluster, planned
 from processes import apart, run_apart
 
@@ -43,7 +43,7 @@ def merged_plan() -> tuple[Plan, Cluster]:
 
 @pytest.mark.parametrize("shares_memory", [True, False])
 def test_links_of_fragments_of_any_name_are_opened(shares_memory: bool) -> None:
-    exchange = Exchange("127.0.0.1", bytes(32))
+    exchange = PipeExchange("127.0.0.1", bytes(32))
     opened = [Ends(exchange).open(link, shares_memory)["name"] for link in links(merged_plan()[0])]
     exchange.close()
     assert len(set(opened)) == len(opened) > 1
@@ -91,7 +91,7 @@ def test_a_worker_that_waits_for_a_stuck_peer_is_not_considered_stuck(
     run, ask, placed = Run(setup), Crew.ask, list[str]()
     note: Any = run.setup.placed
 
-    def note_all(workers: Sequence[Placed]) -> None:
+    def note_all(workers: Sequence[ProcessLocation]) -> None:
         note(workers)
         placed.extend(worker.worker for worker in workers)
 

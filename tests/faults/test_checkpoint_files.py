@@ -88,7 +88,7 @@ def test_the_best_state_is_kept_although_no_checkpoint_was_due(tmp_path: Path) -
     assert_is(folder.chosen("best"), 2)
     assert_is(folder.chosen("last"), 5)
     assert_is(folder.chosen("2"), 2)
-    with pytest.raises(ConfigError, match=r"no checkpoint '3' \(there are: 2, 5\): choose best, last or"):
+    with pytest.raises(ConfigError, match=r"no checkpoint '3' \(existing ones: 2, 5\): choose best, last or"):
         folder.chosen("3")
     with Saver(tmp_path, SaveOptions(keep_last=1), lambda: None) as saver:  # of a resumed run
         saver.consider(checkpoint(6), 40.0)

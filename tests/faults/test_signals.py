@@ -132,7 +132,7 @@ def test_interrupted_while_compiling_it_says_so_at_once_and_the_second_time_it_e
     finally:
         process.kill()
         process.communicate()
-    assert line == "fragmenta: SIGINT: it will save and end once it has compiled; once more ends it at once\n"
+    assert line == "fragmenta: SIGINT: the run saves and ends after compiling; a second one ends it at once\n"
     assert (process.returncode, rest) == (130, "fragmenta: interrupted\n")
     assert seconds < 2, "and it does not wait for the compilation"
 

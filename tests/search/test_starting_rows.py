@@ -7,14 +7,14 @@ import jax
 import pytest
 
 from fragmenta import MAPPO, PPO, make
-from fragmenta.search.program import Program
+from fragmenta.search.program import SweepProgram
 from fragmenta.search.variants import stacked
 from fragmenta.training.seeds import Seeds
 
 
 def sweep() -> Any:
     algorithm = PPO()
-    program = Program(algorithm, ("learning_rate",), make("CartPole-v1"))
+    program = SweepProgram(algorithm, ("learning_rate",), make("CartPole-v1"))
     numbers = stacked([algorithm] * 3, program.fields)
     return jax.make_jaxpr(program.init)(numbers, jax.random.split(jax.random.key(0), 3))
 

@@ -15,7 +15,7 @@ import fragmenta
 from fragmenta import A2C, PPO, JobOptions, Trial
 from fragmenta.cli.main import main
 from fragmenta.runs.opening import load
-from fragmenta.search import here
+from fragmenta.search import in_process
 from fragmenta.training.stopping import StoppedError
 from helpers import assert_same
 from odd_numbers import Bonus
@@ -111,7 +111,7 @@ def test_a_stopped_sweep_continues_to_the_same_result(tmp_path: Path, monkeypatc
 @pytest.mark.full
 def test_finished_groups_are_not_trained_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     search = {"learning_rate": (1e-3, 1e-2), "horizon": (8, 16)}
-    train_group, calls = here.train_group, []
+    train_group, calls = in_process.train_group, []
 
     def killed_in_the_second(*arguments: Any) -> Any:
         calls.append(arguments)
@@ -119,7 +119,7 @@ def test_finished_groups_are_not_trained_again(tmp_path: Path, monkeypatch: pyte
             raise MemoryError
         return train_group(*arguments)
 
-    monkeypatch.setattr(here, "train_group", killed_in_the_second)
+    monkeypatch.setattr(in_process, "train_group", killed_in_the_second)
     with pytest.raises(MemoryError):
         sweep(TINY, "CartPole-v1", search, tmp_path / "s", method="grid")
     watching = Watching()

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fragmenta.worker.channels.exchange import Exchange
+from fragmenta.worker.channels.exchange import PipeExchange
 from fragmenta.worker.channels.memory import ClosedError
 from fragmenta.worker.channels.receiving import ArrayReceiver
 from fragmenta.worker.channels.sending import ArraySender
@@ -19,7 +19,7 @@ TOKEN = b"a token that only tests have, yes"
 def main() -> None:
     """Print our address, then run the behaviour."""
     behaviour, address = sys.argv[1], json.loads(sys.argv[2])
-    exchange = Exchange("127.0.0.1", TOKEN)
+    exchange = PipeExchange("127.0.0.1", TOKEN)
     there = ArraySender(exchange.sender(address, 20))
     pipe, ours = exchange.receiver("back", 1 << 22, 2, address["kind"] == "shared")
     print(json.dumps(ours), flush=True)

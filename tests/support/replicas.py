@@ -7,12 +7,14 @@ import jax
 import jax.numpy as jnp
 
 from fragmenta.coordinator.partition.analyse import Partitioner
-from fragmenta.coordinator.partition.block import Block
+from fragmenta.coordinator.partition.block import PartitionedJaxpr
 from fragmenta.coordinator.partition.parts import Replica, convert, part
 from fragmenta.graph.layout import WHOLE, Split
 
 
-def partitioned(function: Callable, arguments: Sequence[Any], dims: Sequence[int | None], replicas: int) -> Block:
+def partitioned(
+    function: Callable, arguments: Sequence[Any], dims: Sequence[int | None], replicas: int
+) -> PartitionedJaxpr:
     """The compiled block for replicas that hold the arguments split along `dims`."""
     closed = jax.make_jaxpr(function)(*arguments)
     layouts = []

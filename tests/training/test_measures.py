@@ -4,13 +4,13 @@ import subprocess
 import sys
 from typing import Any
 
-from fragmenta.engines.local import Report
+from fragmenta.engines.local import IterationReport
 from fragmenta.training.measures import Measures, memory
 
 
-def report(iteration: int, **changes: Any) -> Report:
+def report(iteration: int, **changes: Any) -> IterationReport:
     shares: dict[str, Any] = {"busy": {"all": 0.5}, "fill": {"a -> b": 0.25}}
-    return Report(iteration, **({"metrics": {}, "lag": None, "source": None, "dropped": 0} | shares | changes))
+    return IterationReport(iteration, **({"metrics": {}, "lag": None, "source": None, "dropped": 0} | shares | changes))
 
 
 def test_speed_is_of_the_last_second_and_overall() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fragmenta.worker.channels.exchange import Exchange
+from fragmenta.worker.channels.exchange import PipeExchange
 from fragmenta.worker.channels.memory import ClosedError, MemoryChannel, Receiver, Sender
 from fragmenta.worker.channels.receiving import ArrayReceiver
 from fragmenta.worker.channels.sending import ArraySender
@@ -26,7 +26,7 @@ class Ends:
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
-        self.exchange = Exchange("127.0.0.1", TOKEN)
+        self.exchange = PipeExchange("127.0.0.1", TOKEN)
 
     def __call__(self, capacity: int, items: int = 1000) -> tuple[Sender, Receiver]:
         if self.kind == "memory":
@@ -253,7 +253,7 @@ def test_nothing_is_left_behind(remote_ends: Ends) -> None:
     remote_ends.exchange.close()
     before = left_behind()
     for _ in range(20):
-        exchange = Exchange("127.0.0.1", TOKEN)
+        exchange = PipeExchange("127.0.0.1", TOKEN)
         for items in (10, 100_000):
             size = packed_size([(np.dtype(float), (items,))])
             pipe, address = exchange.receiver("x", size, 2, remote_ends.kind == "shared")

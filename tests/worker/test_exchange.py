@@ -8,15 +8,15 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from fragmenta.worker.channels.exchange import Exchange
+from fragmenta.worker.channels.exchange import PipeExchange
 from fragmenta.worker.channels.hello import HelloError, accept_hello, say_hello
 from fragmenta.worker.channels.memory import ClosedError
 from pipe_peer import TOKEN
 
 
 @pytest.fixture
-def exchange() -> Iterator[Exchange]:
-    result = Exchange("127.0.0.1", TOKEN)
+def exchange() -> Iterator[PipeExchange]:
+    result = PipeExchange("127.0.0.1", TOKEN)
     yield result
     result.close()
 
@@ -25,7 +25,7 @@ def listening() -> set:
     return {c.laddr for c in psutil.Process().net_connections() if c.status == psutil.CONN_LISTEN}
 
 
-def test_it_listens_only_when_needed_and_only_on_the_given_address(exchange: Exchange) -> None:
+def test_it_listens_only_when_needed_and_only_on_the_given_address(exchange: PipeExchange) -> None:
     before = listening()
     exchange.receiver("x", 100, 2, same_node=True)
     assert listening() == before
@@ -39,9 +39,9 @@ def test_it_listens_only_when_needed_and_only_on_the_given_address(exchange: Exc
         exchange.receiver("z", 100, 2, same_node=False)
 
 
-def test_a_wrong_token_is_refused_quickly(exchange: Exchange) -> None:
+def test_a_wrong_token_is_refused_quickly(exchange: PipeExchange) -> None:
     pipe, address = exchange.receiver("x", 100, 2, same_node=False)
-    stranger = Exchange("127.0.0.1", b"another token, as long as ours is")
+    stranger = PipeExchange("127.0.0.1", b"another token, as long as ours is")
     began = time.monotonic()
     with pytest.raises(HelloError, match="token"):
         stranger.sender(address, 20)
@@ -52,7 +52,7 @@ def test_a_wrong_token_is_refused_quickly(exchange: Exchange) -> None:
 
 
 @pytest.mark.parametrize("payload", [b"", b"GET / HTTP/1.1\r\n\r\n" + b"x" * 200, b"FRGHELO\x01" + b"\xff" * 300])
-def test_strangers_are_dropped_and_block_nobody(exchange: Exchange, payload: bytes) -> None:
+def test_strangers_are_dropped_and_block_nobody(exchange: PipeExchange, payload: bytes) -> None:
     pipe, address = exchange.receiver("x", 100, 2, same_node=False)
     strangers = [socket.create_connection((address["host"], address["port"])) for _ in range(20)]
     for stranger in strangers:
@@ -107,13 +107,13 @@ def test_both_sides_agree_on_the_name() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a b", "../x", "a..b", "ä", "x\n", "x" * 201, "-x", "a/b"])
-def test_odd_names_are_refused(exchange: Exchange, name: str) -> None:
+def test_odd_names_are_refused(exchange: PipeExchange, name: str) -> None:
     for same_node in (True, False):
         with pytest.raises(ValueError, match="not a valid pipe name"):
             exchange.receiver(name, 100, 2, same_node)
 
 
-def test_a_pipe_has_one_sender_and_no_other_name_is_known(exchange: Exchange) -> None:
+def test_a_pipe_has_one_sender_and_no_other_name_is_known(exchange: PipeExchange) -> None:
     pipe, address = exchange.receiver("x", 100, 2, same_node=False)
     exchange.sender(address, 5).send([b"first"], 5)
     assert bytes(pipe.recv(5)) == b"first"  # otherwise its handshake might come after the second's
@@ -128,16 +128,16 @@ def test_a_pipe_has_one_sender_and_no_other_name_is_known(exchange: Exchange) ->
             send(other_address)
 
 
-def test_a_sender_without_a_listener_times_out(exchange: Exchange) -> None:
+def test_a_sender_without_a_listener_times_out(exchange: PipeExchange) -> None:
     _, address = exchange.receiver("x", 100, 2, same_node=False)
     exchange.close()
-    other_exchange = Exchange("127.0.0.1", TOKEN)
+    other_exchange = PipeExchange("127.0.0.1", TOKEN)
     with pytest.raises(TimeoutError, match="no answer from"):
         other_exchange.sender(address, 0.3)
     other_exchange.close()
 
 
-def test_closing_does_not_wait_for_strangers(exchange: Exchange) -> None:
+def test_closing_does_not_wait_for_strangers(exchange: PipeExchange) -> None:
     _, address = exchange.receiver("x", 100, 2, same_node=False)
     with socket.create_connection((address["host"], address["port"])):
         time.sleep(0.1)
@@ -149,6 +149,6 @@ def test_closing_does_not_wait_for_strangers(exchange: Exchange) -> None:
 def test_wildcard_addresses_and_short_tokens_are_refused() -> None:
     for bind in ("0.0.0.0", "::"):
         with pytest.raises(ValueError, match="every address"):
-            Exchange(bind, TOKEN)
+            PipeExchange(bind, TOKEN)
     with pytest.raises(ValueError, match="guessed"):
-        Exchange("127.0.0.1", b"short")
+        PipeExchange("127.0.0.1", b"short")

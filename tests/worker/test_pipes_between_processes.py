@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 import pipe_peer
-from fragmenta.worker.channels.exchange import Exchange
+from fragmenta.worker.channels.exchange import PipeExchange
 from fragmenta.worker.channels.memory import ClosedError
 from fragmenta.worker.channels.receiving import ArrayReceiver
 from fragmenta.worker.channels.sending import ArraySender
@@ -28,7 +28,7 @@ class Peer:
     """Another process, with a pipe in each direction."""
 
     def __init__(self, kind: str, behaviour: str) -> None:
-        self.exchange = Exchange("127.0.0.1", pipe_peer.TOKEN)
+        self.exchange = PipeExchange("127.0.0.1", pipe_peer.TOKEN)
         pipe, address = self.exchange.receiver("x", 1 << 22, 2, kind == "shared")
         self.here = ArrayReceiver(pipe)
         command = [sys.executable, pipe_peer.__file__, behaviour, json.dumps(address)]
@@ -131,7 +131,7 @@ def test_values_that_a_peer_sent_before_it_died_are_received(start) -> None:
 
 
 def test_a_receiver_that_is_gone_before_the_sender_connects(kind: str) -> None:
-    exchange = Exchange("127.0.0.1", pipe_peer.TOKEN)
+    exchange = PipeExchange("127.0.0.1", pipe_peer.TOKEN)
     pipe, address = exchange.receiver("x", 100, 2, kind == "shared")
     pipe.close()
 
@@ -161,7 +161,7 @@ def test_a_stalled_consumer_blocks_the_producer_and_nothing_is_lost(start) -> No
 
 
 def test_large_arrays_are_sent_in_the_background() -> None:
-    exchange = Exchange("127.0.0.1", pipe_peer.TOKEN)
+    exchange = PipeExchange("127.0.0.1", pipe_peer.TOKEN)
     value = np.random.default_rng(0).random(8_000_000)
     pipe, address = exchange.receiver("x", packed_size([(value.dtype, value.shape)]), 2, same_node=False)
     sender, receiver = ArraySender(exchange.sender(address, 5)), ArrayReceiver(pipe)

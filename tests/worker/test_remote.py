@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from fragmenta.worker.channels.exchange import Exchange
+from fragmenta.worker.channels.exchange import PipeExchange
 from fragmenta.worker.channels.mailbox import AnyMailbox, Bundle, LatestMailbox
 from fragmenta.worker.channels.memory import ClosedError
 from fragmenta.worker.channels.pipe import Pipe
@@ -27,7 +27,7 @@ def bundle(version: int, replica: int = 0) -> Bundle:
 
 @pytest.fixture(params=["shared", "socket"])
 def connect(request: pytest.FixtureRequest) -> Iterator:
-    exchange = Exchange("127.0.0.1", TOKEN)
+    exchange = PipeExchange("127.0.0.1", TOKEN)
 
     def pipe(capacity: int = 1) -> tuple[Pipe, Pipe]:
         receiver, address = exchange.receiver("x", SIZE, capacity, request.param == "shared")

@@ -35,7 +35,7 @@ class A2C(ActorCritic):
     gae_lambda: float = 0.95
     """How far advantages look ahead: 0 is one step, 1 the whole episode."""
     normalize_advantages: bool = True
-    """Scale advantages to mean 0 and standard deviation 1, for which the workers of `central` must meet."""
+    """Scale advantages to mean 0 and standard deviation 1; replicas under `central` then exchange statistics."""
 
     def iterate(self, env: Environment, state: State) -> tuple[State, dict[str, jax.Array]]:
         keys, act_keys = split_each(state.keys)

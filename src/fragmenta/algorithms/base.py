@@ -50,7 +50,7 @@ class Algorithm:
     @property
     def steps_per_iteration(self) -> int | None:
         """Environment steps of one `iterate`, over all environments. They are counted in the traced program; override
-        this only if a `while_loop` decides how often environments step, with the number that is meant."""
+        this only if a `while_loop` decides how often environments step."""
         return None
 
     def axes(self, env: Environment) -> tuple[Axis, ...]:
@@ -90,8 +90,8 @@ class Algorithm:
         leaves, structure = jax.tree.flatten(state)
         markers = [_Marker(place) for place in range(len(leaves))]
         try:
-            found = jax.tree.leaves(self.params(jax.tree.unflatten(structure, markers)))
-            places = [marker.place for marker in found]
+            marked = jax.tree.leaves(self.params(jax.tree.unflatten(structure, markers)))
+            places = [marker.place for marker in marked]
         except Exception as error:
             problem = f"{type(self).__name__}.params computes what it returns ({type(error).__name__})"
             raise ConfigError(f"{problem}: implement its with_params() to start from another run") from error

@@ -25,7 +25,7 @@ class IMPALA(ActorCritic):
     num_envs: int = 8
     horizon: int = 8
     normalize_advantages: bool = True
-    """Scale advantages to mean 0 and standard deviation 1, for which the workers of `central` must meet."""
+    """Scale advantages to mean 0 and standard deviation 1; replicas under `central` then exchange statistics."""
     trace_decay: float = 0.95
     """Lambda of V-trace: how far corrections propagate back in time."""
     clip_rho: float = 1.0

@@ -1,4 +1,4 @@
-"""Ranges of hyper-parameters: values outside of them cannot be meant."""
+"""Ranges of hyper-parameters: a value outside of its range is a mistake."""
 
 import dataclasses
 import math

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fragmenta.algorithms import ALGORITHMS, Algorithm
-from fragmenta.errors import ConfigError, load, unknown
+from fragmenta.errors import ConfigError, load_named, unknown
 
 AlgorithmLike = str | type[Algorithm] | Algorithm
 
@@ -19,7 +19,7 @@ def algorithm_class(name: str) -> type[Algorithm]:
         return ALGORITHMS[name.lower()]
     if ":" not in name:
         raise unknown("algorithm", name, ALGORITHMS, ", or module:Class for your own")
-    return _usable(name, load("algorithm", name, _is_algorithm))
+    return _usable(name, load_named("algorithm", name, _is_algorithm))
 
 
 def algorithm_from(algorithm: AlgorithmLike, hyper_parameters: Mapping[str, Any]) -> Algorithm:

@@ -18,7 +18,7 @@ from fragmenta.tracing.trace import trace
 from fragmenta_core.bounds import Bounds, bounds_of, first_outside, outside
 from fragmenta_core.faults import EnvironmentFaultError
 from fragmenta_core.spaces import leaves, random_actions
-from fragmenta_host import trial
+from fragmenta_host import examine
 from fragmenta_host.pool import Pool
 
 STEPS = 200
@@ -49,7 +49,7 @@ class _Rollout:
 def findings(env: Environment, num_envs: int) -> Iterator[Finding]:
     """Run all checks on an environment; a fault of the environment is the last finding."""
     if env.host_pool:
-        complaints = trial.complaints(env.host_pool.spec, env.host_pool.options.timeout)
+        complaints = examine.complaints(env.host_pool.spec, env.host_pool.options.timeout)
         yield Finding("its package's checker", "no complaints" if not complaints else "", "; ".join(complaints))
     try:
         yield from _played(env, num_envs)
@@ -126,7 +126,7 @@ def _bounds(env: Environment) -> list[Bounds]:
 def _episodes(rollout: _Rollout) -> Finding:
     terminated, truncated = rollout.trajectory.terminated.sum(), rollout.trajectory.truncated.sum()
     steps = rollout.trajectory.terminated.size
-    return Finding("episodes", f"{terminated:,} terminated and {truncated:,} cut off in {steps:,} steps")
+    return Finding("episodes", f"{terminated:,} terminated and {truncated:,} truncated in {steps:,} steps")
 
 
 def _leaves(rollout: _Rollout) -> list[Any]:

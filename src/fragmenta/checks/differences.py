@@ -36,12 +36,12 @@ class Difference:
     index: tuple[int, ...]
     expected: Any
     """The value in the plain program, or the type and shape if those differ."""
-    found: Any
+    actual: Any
 
     def __str__(self) -> str:
         where = f"[{', '.join(map(str, self.index))}]" if self.index else ""
         when = f"after iteration {self.iteration}" if self.iteration else "before the first iteration"
-        return f"{self.leaf}{where} {when}: expected {self.expected}, found {self.found}"
+        return f"{self.leaf}{where} {when}: expected {self.expected}, found {self.actual}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,10 +55,10 @@ class Gap:
     """None if no leaf differs by more than rounding."""
 
 
-def gap(expected: Snapshot, found: Snapshot, iteration: int, relative: float) -> Gap:
+def gap(expected: Snapshot, actual: Snapshot, iteration: int, relative: float) -> Gap:
     """Compare every leaf of the state and every metric; floats may differ by `relative`, as from `rounding`."""
     bitwise, largest, first = True, 0.0, None
-    for leaf, a, b, floor in _pairs(expected, found):
+    for leaf, a, b, floor in _pairs(expected, actual):
         if a.shape != b.shape or a.dtype != b.dtype:
             distance, index, values = np.inf, (), (_kind(a), _kind(b))
         else:
@@ -79,11 +79,11 @@ def rounding(program: str) -> float:
     return max([RELATIVE, *(ROUNDINGS * float(jnp.finfo(dtype).eps) for dtype in used)])
 
 
-def _pairs(expected: Snapshot, found: Snapshot) -> Iterator[tuple[str, np.ndarray, np.ndarray, float]]:
+def _pairs(expected: Snapshot, actual: Snapshot) -> Iterator[tuple[str, np.ndarray, np.ndarray, float]]:
     for name, leaf in expected.state.items():
-        yield name, leaf, found.state[name], STATE_FLOOR
+        yield name, leaf, actual.state[name], STATE_FLOOR
     for name, leaf in expected.metrics.items():
-        yield f"metric {name}", leaf, found.metrics[name], METRIC_FLOOR
+        yield f"metric {name}", leaf, actual.metrics[name], METRIC_FLOOR
 
 
 def _distance(a: np.ndarray, b: np.ndarray, floor: float) -> tuple[float, tuple[int, ...]]:

@@ -24,7 +24,7 @@ from fragmenta.tracing.trace import trace
 from fragmenta.training.planning import check_run
 
 REPLICAS = (2, 4)
-"""Default numbers of replicas to verify policies with."""
+"""Default numbers of replicas to verify distribution policies with."""
 GREW = 10.0
 """Report growing rounding errors if they grow by more than this factor."""
 ASYNCHRONOUS = "its fragments do not wait for each other, so the result depends on timing: nothing to compare"
@@ -37,7 +37,7 @@ class Comparison:
     policy: str
     replicas: int
     refused: str = ""
-    """Why the policy cannot be compared; nothing was run in that case."""
+    """Why it cannot be compared; nothing was run in that case."""
     bitwise: bool = False
     """Whether every bit is equal."""
     largest: tuple[float, ...] = ()
@@ -69,7 +69,7 @@ class Verification:
 
     @property
     def equal(self) -> bool:
-        """Whether every policy that could be compared gives the result of the plain program."""
+        """Whether every distribution policy that could be compared gives the result of the plain program."""
         return self.first_difference is None
 
     @property
@@ -79,7 +79,7 @@ class Verification:
 
     @property
     def first_difference(self) -> Difference | None:
-        """The difference (leaf and entry) of the first policy that differs."""
+        """The difference (leaf and entry) of the first distribution policy that differs."""
         return next((comparison.difference for comparison in self.comparisons if comparison.difference), None)
 
     def __str__(self) -> str:
@@ -96,10 +96,10 @@ def verify(
     seed: int = 0,
     env_options: EnvOptions | None = None,
 ) -> Verification:
-    """Run a few iterations as `jax.jit(iterate)` and under policies, and compare the whole state and every metric.
+    """Run a few iterations as `jax.jit(iterate)` and under distribution policies; compare the state and all metrics.
 
-    `policy` defaults to all synchronous policies that can place the algorithm, `replicas` to two and four. Integers,
-    booleans and keys must be identical, floats equal within 1e-5.
+    `policy` defaults to all synchronous distribution policies that can place the algorithm, `replicas` to two and four.
+    Integers, booleans and keys must be identical, floats equal within 1e-5.
     """
     policies = None if policy is None else [policy] if isinstance(policy, str) or callable(policy) else list(policy)
     counts = None if replicas is None else [replicas] if isinstance(replicas, int) else list(replicas)
@@ -117,7 +117,7 @@ def comparisons(
     seed: int,
     env_options: EnvOptions | None = None,
 ) -> Iterator[Comparison]:
-    """Like `verify`, as an iterator. ConfigError if a policy that was requested by name cannot be compared."""
+    """Like `verify`, as an iterator. ConfigError if a distribution policy requested by name cannot be compared."""
     if iterations < 1:
         raise ConfigError(f"iterations is {iterations}: it must be at least 1")
     if invalid := [count for count in replicas or () if count < 1]:
@@ -141,14 +141,16 @@ def comparisons(
                     raise
                 comparison = Comparison(str(policy), count, refused=str(error))
             except Exception as error:
-                error.add_note(f"raised while verifying policy '{policy}' with {count} replicas")
+                error.add_note(f"raised while verifying distribution policy '{policy}' with {count} replicas")
                 raise
             if comparison.refused not in reasons:
                 yield comparison
             reasons |= {comparison.refused} - {""}
             compared |= not comparison.refused
     if not compared:
-        raise ConfigError("no policy can place this algorithm with these numbers of replicas: nothing was verified")
+        raise ConfigError(
+            "no distribution policy can place this algorithm with these numbers of replicas: nothing was verified"
+        )
 
 
 def devices_for(replicas: Sequence[int]) -> int:
@@ -191,7 +193,7 @@ def _check_synchronous(graph: Graph, policy: str | Policy, cluster: Cluster) -> 
     fragments = resolve(policy)(graph.top_stages, informed(cluster, graph))
     if not all(delivery.waits for fragment in fragments for delivery in getattr(fragment, "delivery", ())):
         name = policy if isinstance(policy, str) else getattr(policy, "__name__", "policy")
-        raise ConfigError(f"policy '{name}' cannot be verified: {ASYNCHRONOUS}")
+        raise ConfigError(f"distribution policy '{name}' cannot be verified: {ASYNCHRONOUS}")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -27,15 +27,15 @@ class ClusterOptions:
     """The replicas and devices of a distribution policy."""
 
     replicas: int | None = None
-    """Replicas of the policy's replicated fragment; environments (or agents) are divided among them. Default: one, or
-    two for slow environments on the host."""
+    """Replicas of the distribution policy's replicated fragment; environments (or agents) are divided among them.
+    Default: one, or two for slow environments on the host."""
     cpu_devices: int | None = None
     """Number of CPU devices; a replica that communicates with others needs its own. With processes or Ray, the number
     of processes to spread fragments over (default: one per core)."""
     lag: int = 0
     """1: collect the next iteration while the learner works on this one, with parameters one iteration old."""
     max_lag: int | None = None
-    """Under an asynchronous policy: drop data collected with parameters more than this many versions old."""
+    """Under asynchronous distribution policies: drop data collected with parameters older than this many versions."""
 
     def cluster(self, engine: str = "local", options: EngineOptions | None = None) -> Cluster:
         """The devices of this machine, or of an engine's processes, with these options."""
@@ -60,18 +60,18 @@ def read(command: str, options: type[Options], arguments: list[str]) -> tuple[Al
     """Algorithm, environment and options from `ALGORITHM ENVIRONMENT [flags]`; each field of `options` is a group of
     flags. With a flag `config`, a file may give whatever the arguments do not."""
     names = list(itertools.takewhile(lambda argument: not argument.startswith("-"), arguments[:2]))
-    given = arguments[len(names) :]
-    path = _path_of_config(given) if "config" in field_names(options) else None
+    words = arguments[len(names) :]
+    path = _path_of_config(words) if "config" in field_names(options) else None
     values = read_config_file(path) if path else {}
     names += [str(values[key]) for key in NAMES[len(names) :] if key in values]
-    asks_for_help = bool(HELP & set(given))
+    asks_for_help = bool(HELP & set(words))
     if not names and asks_for_help:
         parse(options, ["--help"], f"{command_line(command)} ALGORITHM ENVIRONMENT", _overview(command))
     if not names or (len(names) < 2 and not asks_for_help):
-        called = command_line(command)
-        raise ConfigError(f"usage: {called} ALGORITHM ENVIRONMENT [flags], as in: {called} ppo CartPole-v1")
+        program = command_line(command)
+        raise ConfigError(f"usage: {program} ALGORITHM ENVIRONMENT [flags], as in: {program} ppo CartPole-v1")
     name = names[0]
-    if ":" in name and (devices := numbers_of("--cpu-devices", given) or [values.get("cpu_devices")])[0]:
+    if ":" in name and (devices := numbers_of("--cpu-devices", words) or [values.get("cpu_devices")])[0]:
         use_cpu_devices(devices[0])  # before importing the user's module: it may create arrays, which fixes the number
     algorithm = algorithm_class(name)
     if clashes := sorted(field_names(options) & field_names(algorithm)):
@@ -79,9 +79,9 @@ def read(command: str, options: type[Options], arguments: list[str]) -> tuple[Al
         raise ConfigError(f"{problem}: rename the field")
     groups = {field.name: field.type for field in dataclasses.fields(options)}  # pyright: ignore[reportArgumentType]
     flags: Any = dataclasses.make_dataclass("Flags", [("hyper_parameters", algorithm), *groups.items()])
-    from_file = as_arguments(path, values, flags, given) if path else []
+    from_file = as_arguments(path, values, flags, words) if path else []
     program = command_line(command, name, *(names[1:] or ["ENVIRONMENT"]))
-    parsed = parse(flags, from_file + given, program)
+    parsed = parse(flags, from_file + words, program)
     return parsed.hyper_parameters, names[-1], options(**{name: getattr(parsed, name) for name in groups})
 
 

@@ -1,4 +1,4 @@
-"""`fragmenta check-env`: check whether an environment is sound, how fast it is, and which policies can host it."""
+"""`fragmenta check-env`: check an environment: is it sound, how fast is it, which distribution policies can host it."""
 
 import dataclasses
 import sys
@@ -18,7 +18,7 @@ class CheckOptions(EnvFlags):
 
 
 def run(arguments: list[str]) -> int:
-    """Print the findings; exit code 1 if the environment is not sound or no policy can host it."""
+    """Print the findings; exit code 1 if the environment is not sound or no distribution policy can host it."""
     name, options = read_options("check-env", "ENVIRONMENT", CheckOptions, arguments)
     if options.num_envs < 2 or options.num_envs % 2:
         raise ConfigError(f"num_envs is {options.num_envs}: it must be even, because halves are compared")
@@ -40,7 +40,7 @@ def run(arguments: list[str]) -> int:
     print(f"\n{count} environments, random actions:")
     for mode, rate in rates(env, count):
         print(f"  {mode.ljust(22)} {rate:>12,.0f} steps/s, {1e6 / rate:,.1f} us per step")
-    print("\npolicies, with two replicas:")
+    print("\ndistribution policies, with two replicas:")
     hosted = False
     for policy, reason in hosts(env, count):
         hosted |= not reason

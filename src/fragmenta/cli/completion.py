@@ -41,7 +41,7 @@ class CompletionOptions:
     """Print a script for your shell, as in: eval "$(fragmenta completion bash)"."""
 
     shell: tyro.conf.Positional[Literal["bash", "zsh"]]
-    """The shell that is to complete."""
+    """The shell to write the script for."""
 
 
 def run(arguments: list[str]) -> int:
@@ -86,7 +86,7 @@ def _options(command: str, name: str) -> type:
 
 
 def _with_policies(flags: type) -> type:
-    """The flags, where a distribution policy is one of those there are; a script cannot know the user's own."""
+    """The flags, with the built-in distribution policies as choices; a script cannot know the user's own."""
     changed: list[Any] = []
     for field in dataclasses.fields(flags):
         if field.name == "policy":

@@ -27,10 +27,10 @@ def read_config_file(path: Path) -> dict[str, Any]:
         raise ConfigError(f"config '{path}' is not TOML: {error}") from None
 
 
-def as_arguments(path: Path, values: dict[str, Any], flags: type, given: list[str]) -> list[str]:
-    """The values of a configuration file as command-line arguments, but for flags that are given there."""
+def as_arguments(path: Path, values: dict[str, Any], flags: type, words: list[str]) -> list[str]:
+    """The values of a configuration file as command-line arguments, without flags that `words` already has."""
     known, keys = flag_names(flags), field_names(flags) - set(OWN_FLAGS)
-    overridden = {argument.partition("=")[0].replace("--no-", "--", 1) for argument in given}
+    overridden = {argument.partition("=")[0].replace("--no-", "--", 1) for argument in words}
     arguments = []
     for key, value in values.items():
         flag = f"--{key.replace('_', '-')}"

@@ -22,9 +22,9 @@ class EvalOptions:
     seed: int = 0
     """The same seed gives the same episodes."""
     max_steps: int | None = None
-    """Cut episodes off after this many steps. Default: the environment's own limit, at most 100,000."""
+    """Truncate episodes after this many steps. Default: the environment's own limit, at most 100,000."""
     checkpoint: str | None = None
-    """The checkpoint whose parameters to take: best, last or an iteration. Default: those at the end of the run."""
+    """The checkpoint to take the parameters from: best, last or an iteration. Default: those at the end of the run."""
     json: bool = False
     """Print the two results as JSON and nothing else."""
 
@@ -73,7 +73,7 @@ def _lines(evaluation: Evaluation | SeedEvaluations) -> str:
 def _line(evaluation: Evaluation) -> str:
     low, high = evaluation.interval
     lengths = f"length {evaluation.lengths.mean():,.1f} ({evaluation.lengths.min():,} to {evaluation.lengths.max():,})"
-    cut = f", {evaluation.unfinished} cut off before their end" if evaluation.unfinished else ""
+    cut = f", {evaluation.unfinished} truncated at the step limit" if evaluation.unfinished else ""
     return (
         f"  {'deterministic' if evaluation.deterministic else 'stochastic':<14} return {evaluation.mean:10.2f}  "
         f"95% {low:.2f} to {high:.2f}  std {evaluation.std:.2f}  {lengths}{cut}"

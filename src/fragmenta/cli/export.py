@@ -15,9 +15,9 @@ class ExportOptions:
     out: Path | None = None
     """The directory to write to. Default: export in the run directory."""
     checkpoint: str | None = None
-    """The checkpoint whose parameters to take: best, last or an iteration. Default: those at the end of the run."""
+    """The checkpoint to take the parameters from: best, last or an iteration. Default: those at the end of the run."""
     onnx: bool = False
-    """Also write policy.onnx, for runtimes that know nothing of JAX."""
+    """Also write policy.onnx, for runtimes without JAX."""
 
 
 def run(arguments: list[str]) -> int:

@@ -1,4 +1,4 @@
-"""`fragmenta graph`: show the graph under a policy; for a run, with measured times and bytes."""
+"""`fragmenta graph`: show the graph under a distribution policy; for a run, with measured times and bytes."""
 
 import dataclasses
 import os
@@ -8,10 +8,10 @@ from typing import Literal
 
 from fragmenta.cli.arguments import ClusterOptions, EnvFlags, PolicyName, read, read_options
 from fragmenta.coordinator.plan import project
+from fragmenta.drawing.flowchart import lay_out, read_flowchart
+from fragmenta.drawing.flowchart_svg import svg_file
 from fragmenta.envs import make
 from fragmenta.errors import ConfigError
-from fragmenta.flowchart import lay_out, read_flowchart
-from fragmenta.flowchart_svg import svg_file
 from fragmenta.graph import Plan
 from fragmenta.graph.show import show_plan, to_mermaid
 from fragmenta.pictures.flowchart_png import png_file

@@ -15,26 +15,26 @@ from fragmenta.version import __version__
 from fragmenta_core.faults import EnvironmentFaultError
 
 COMMANDS = {
-    "train": "train an algorithm on an environment under a policy",
+    "train": "train an algorithm on an environment, under a distribution policy",
     "sweep": "search for good hyper-parameters, many trials in one program",
-    "resume": "continue a run from its latest checkpoint, under any policy",
+    "resume": "continue a run from its latest checkpoint, under any distribution policy",
     "runs": "list the runs in a folder, and which are running",
     "eval": "evaluate the policy of a run",
     "play": "record a video of the policy of a run",
     "compare": "compare runs: a table, and a picture with confidence intervals over seeds",
     "report": "write an HTML report on a run: curves, losses, graph, settings",
     "export": "export the policy of a run to files that work without Fragmenta",
-    "graph": "show the fragmented dataflow graph under a policy",
-    "verify": "check that policies give the result of the plain program",
+    "graph": "show the fragmented dataflow graph under a distribution policy",
+    "verify": "check that distribution policies give the result of the plain program",
     "trace": "show where the time of a run goes: a timeline of its fragments, and a table",
-    "check-env": "check whether an environment is sound, how fast it is, and which policies can host it",
+    "check-env": "check an environment: whether it is sound, how fast, and which distribution policies can host it",
     "policies": "list the distribution policies",
     "doctor": "show the hardware and software of this machine, and whether JAX uses it",
     "completion": "print a script that completes commands and flags in bash or zsh",
 }
 
 _READER_GONE = 128 + signal.SIGPIPE
-"""The exit code of a program whose output nobody reads any more."""
+"""The exit code of a program whose reader has ended."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -51,7 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except BrokenPipeError:
-        if not _nobody_reads():
+        if not _reader_has_ended():
             raise
         return _READER_GONE
 
@@ -90,14 +90,14 @@ def _run(arguments: list[str]) -> int:
             print(f"fragmenta: {line}", file=sys.stderr)
 
 
-def _nobody_reads() -> bool:
+def _reader_has_ended() -> bool:
     """Whether standard output is a pipe whose reader has ended, as `head` does; then the rest of it is dropped."""
     output = select.poll()
     output.register(sys.stdout.fileno(), select.POLLOUT)
-    gone = any(event & (select.POLLERR | select.POLLHUP) for _, event in output.poll(0))
-    if gone:
+    has_ended = any(event & (select.POLLERR | select.POLLHUP) for _, event in output.poll(0))
+    if has_ended:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return gone
+    return has_ended
 
 
 def _usage() -> str:

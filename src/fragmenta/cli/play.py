@@ -21,9 +21,9 @@ class PlayOptions:
     seed: int = 0
     """The same seed gives the same episodes: the first that `fragmenta eval` plays with that seed."""
     max_steps: int = 1_000
-    """Cut episodes off after this many steps."""
+    """Truncate episodes after this many steps."""
     checkpoint: str | None = None
-    """The checkpoint whose parameters to take: best, last or an iteration. Default: those at the end of the run."""
+    """The checkpoint to take the parameters from: best, last or an iteration. Default: those at the end of the run."""
 
 
 def run(arguments: list[str]) -> int:

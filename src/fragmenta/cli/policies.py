@@ -20,10 +20,10 @@ DEFAULT = ["ppo", "CartPole-v1"]
 
 @dataclasses.dataclass(frozen=True)
 class ReplicaOptions:
-    """The number of replicas to show the policies for."""
+    """The number of replicas to show the distribution policies with."""
 
     replicas: int = 2
-    """Replicas of each policy's replicated fragment."""
+    """Replicas of each distribution policy's replicated fragment."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +35,7 @@ class PoliciesOptions:
 
 
 def run(arguments: list[str]) -> int:
-    """Print every policy with its fragments, its operators, the bytes that cross, and what it is good for."""
+    """Print every distribution policy with its fragments, operators, the bytes that cross, and what it is good for."""
     if not arguments or arguments[0].startswith("--"):
         arguments = DEFAULT + arguments
     algorithm, env, options = read("policies", PoliciesOptions, arguments)
@@ -57,7 +57,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _describe(graph: Graph, policy: str, replicas: int) -> Iterator[str]:
-    """One line per fragment and crossing under a policy, on as many devices as it can use; nothing is executed."""
+    """One line per fragment and crossing under a distribution policy, on all the devices it can use; runs nothing."""
     devices = tuple(f"device:{i}" for i in range(replicas + 1))
     try:
         plan = project(graph, policy, Cluster(devices, replicas), merge=False)

@@ -1,4 +1,4 @@
-"""`fragmenta resume`: continue a run from its latest checkpoint, under the same policy or another."""
+"""`fragmenta resume`: continue a run from its latest checkpoint, under the same or another distribution policy."""
 
 import dataclasses
 import sys
@@ -18,7 +18,7 @@ class ResumeOptions(ClusterOptions):
     """Settings to change; the others stay as they were."""
 
     policy: PolicyName | None = None
-    """The distribution policy: which stages run where. Synchronous policies never change the result."""
+    """The distribution policy: which stages run where. Synchronous ones never change the result."""
     engine: str | None = None
     """What runs the fragments: local, processes or ray."""
     address: str | None = None
@@ -28,7 +28,7 @@ class ResumeOptions(ClusterOptions):
     checkpoint: str = "last"
     """The checkpoint to continue from: best, last or an iteration. Everything after it is discarded."""
     stop_at_return: float | None = None
-    """End the run once the mean return of the latest 100 episodes is that high."""
+    """End the run once the mean return of the latest 100 episodes reaches this value."""
     json: bool = False
     """Print the summary as JSON and nothing else."""
 
@@ -48,7 +48,7 @@ def run(arguments: list[str]) -> int:
     def start() -> Result:
         engine_settings = {"engine": options.engine, "engine_options": engine_options}
         settings = {"checkpoint": options.checkpoint, "stop_at_return": options.stop_at_return}
-        shown = {"watcher": view, "progress": False}
-        return resume(path, options.policy, cluster, options.total_steps, **engine_settings, **settings, **shown)
+        display = {"watcher": view, "progress": False}
+        return resume(path, options.policy, cluster, options.total_steps, **engine_settings, **settings, **display)
 
     return show(view, Path(path), start)

@@ -1,4 +1,4 @@
-"""`fragmenta runs`: list the runs in a folder, with their state."""
+"""`fragmenta runs`: list the runs in a folder, with their status."""
 
 import dataclasses
 from pathlib import Path
@@ -12,7 +12,7 @@ from rich.text import Text
 from fragmenta.cli.arguments import read_flags
 from fragmenta.errors import ConfigError
 from fragmenta.pictures.run_files import read_run_files, recent_returns
-from fragmenta.runs.history import state_of
+from fragmenta.runs.history import status_of
 from fragmenta.runs.run_directory import read_config
 
 
@@ -37,17 +37,17 @@ def run(arguments: list[str]) -> int:
         table.add_column(column, overflow="fold")
     for column in ("steps", "return"):
         table.add_column(column, justify="right")
-    table.add_column("state")
+    table.add_column("status")
     table.add_column("since", no_wrap=True)
-    rows = [(state_of(path), path) for path in paths]
-    for (state, since), path in sorted(rows, key=lambda row: row[0][1]):
-        table.add_row(*(Text(cell) for cell in (path.name, *_cells(path), state, since[:16].replace("T", " ") or "-")))
+    rows = [(status_of(path), path) for path in paths]
+    for (status, since), path in sorted(rows, key=lambda row: row[0][1]):
+        table.add_row(*(Text(cell) for cell in (path.name, *_cells(path), status, since[:16].replace("T", " ") or "-")))
     Console(width=None if Console().is_terminal else 160).print(table)
     return 0
 
 
 def _cells(path: Path) -> tuple[str, ...]:
-    """Algorithm, environment, policy, steps and return of a run; what cannot be read is a dash."""
+    """Algorithm, environment, distribution policy, steps and return of a run; what cannot be read is a dash."""
     try:
         config: Any = read_config(path)
         names = tuple(str(config.get(name, "-")) for name in ("algorithm", "env", "policy"))

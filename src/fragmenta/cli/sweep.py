@@ -70,8 +70,8 @@ class _Lines:
         now = time.monotonic()
         if now - self._last >= EVERY:
             self._last = now
-            shown = "-" if best is None else f"{best:,.1f}"
-            print(f"step {min(steps, total):>12,} of {total:,}  best return {shown:>8}", flush=True)
+            text = "-" if best is None else f"{best:,.1f}"
+            print(f"step {min(steps, total):>12,} of {total:,}  best return {text:>8}", flush=True)
 
     def finished(self, trials: Sequence[Trial]) -> None:
         """Print how many trials are done."""

@@ -16,7 +16,7 @@ from fragmenta.engines import EngineOptions
 from fragmenta.engines.hardware import idle_gpu
 from fragmenta.errors import ConfigError
 from fragmenta.evaluation.periodic import EvaluationOptions
-from fragmenta.progress.choosing import View, view_for
+from fragmenta.progress.choosing import ProgressView, view_for
 from fragmenta.runs.opening import load
 from fragmenta.runs.saving import SaveOptions
 from fragmenta.runs.sinks import TrackingOptions, parse_sinks
@@ -55,19 +55,19 @@ class ResultOptions:
     seed: int = 0
     """The seed of networks, actions and environments: the same seed gives the same run."""
     seeds: int = 1
-    """Train this many seeds, starting at --seed, as one program (policy fused only); each gets a subdirectory."""
+    """Train this many seeds, starting at --seed, as one program (`fused` only); each gets a subdirectory."""
     run_dir: Path | None = None
     """A new directory for configuration, metrics, graph, parameters and summary. Default: a new name under runs/."""
     sinks: str = "tensorboard"
     """Where metrics go besides metrics.jsonl: tensorboard, wandb, mlflow, module:Class, several with commas, or
     none."""
     start_from: Path | None = None
-    """A run directory: start with its parameters instead of initial ones. The optimizer and all else start anew."""
+    """A run directory: start with its parameters instead of initial ones; everything else starts from scratch."""
     start_checkpoint: str | None = None
-    """For --start-from: the checkpoint whose parameters to take: best, last or an iteration. Default: those at its
-    end."""
+    """For --start-from: the checkpoint to take the parameters from: best, last or an iteration. Default: those at the
+    end of the run."""
     stop_at_return: float | None = None
-    """End the run once the mean return of the latest 100 episodes is that high."""
+    """End the run once the mean return of the latest 100 episodes reaches this value."""
     trace: bool = False
     """Record some iterations: `trace.pftrace`, a timeline to open at ui.perfetto.dev, and `timings.json`, which
     `fragmenta graph RUN` draws."""
@@ -141,7 +141,7 @@ def run(arguments: list[str]) -> int:
     return show(view, run_dir, start, result.trace)
 
 
-def show(view: View | None, run_dir: Path, start: Callable[[], Result], timeline: bool = False) -> int:
+def show(view: ProgressView | None, run_dir: Path, start: Callable[[], Result], timeline: bool = False) -> int:
     """Train, and print the result: to the view, or as JSON if there is none."""
     try:
         # What an environment prints must not mix with the summary that a script reads.

@@ -12,9 +12,9 @@ class ComparisonOptions:
     """What to compare with the plain program."""
 
     policy: tuple[PolicyName, ...] = ()
-    """Policies to verify. Default: all synchronous ones that can place the algorithm."""
+    """Distribution policies to verify. Default: all synchronous ones that can place the algorithm."""
     replicas: tuple[int, ...] = ()
-    """Replicas of the policies' replicated fragment. Default: 2 and 4, if they divide the environments."""
+    """Replicas of their replicated fragment. Default: 2 and 4, if they divide the environments."""
     engine: str = "local"
     """What runs the fragments: local (threads in this process) or processes (a process per replica)."""
     iterations: int = 3
@@ -32,7 +32,7 @@ class VerifyOptions:
 
 
 def run(arguments: list[str]) -> int:
-    """Print a line for every policy and number of replicas; exit code 1 if one gives a different result."""
+    """Print a line per distribution policy and number of replicas; exit code 1 if one gives a different result."""
     # Before importing the user's module: it may create arrays, which fixes the number of devices.
     ensure_cpu_devices(devices_for(numbers_of("--replicas", arguments)))
     algorithm, env, options = read("verify", VerifyOptions, arguments)

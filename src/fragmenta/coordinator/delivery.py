@@ -44,14 +44,15 @@ def check_parts(plan: Plan, full_graph: Graph, split_state: Mapping[int, Layout]
                 other = next(p for p in plan.programs if p is not program)
                 raise ConfigError(
                     f"fragment '{program.fragment.name}' takes data from one replica of '{other.fragment.name}' at a "
-                    f"time but keeps '{name}' for all environments: this algorithm cannot run under policy "
-                    f"'{plan.policy}'"
+                    f"time but keeps '{name}' for all environments: this algorithm cannot run under distribution "
+                    f"policy '{plan.policy}'"
                 )
             if program.fragment.replicas > 1 and not differs and str(value.dtype).startswith("key<"):
                 raise ConfigError(
                     f"'{name}' is one random key for all environments, and the replicas of '{program.fragment.name}' "
                     f"run asynchronously, so all of them would draw the same numbers from it: keep one key per "
-                    f"environment, as fragmenta.rl.keys_by_index makes them, or choose a synchronous policy"
+                    f"environment, as fragmenta.rl.keys_by_index makes them, or choose a synchronous distribution "
+                    f"policy"
                 )
 
     shapes = {v.id: v.shape for v in _values(full_graph)}
@@ -61,7 +62,7 @@ def check_parts(plan: Plan, full_graph: Graph, split_state: Mapping[int, Layout]
             raise ConfigError(
                 f"'{interface.name}' {value} goes from '{interface.producer}' to '{interface.consumer}' and has "
                 f"entries per environment, but not those of the receiving replica: this algorithm cannot run under "
-                f"policy '{plan.policy}'"
+                f"distribution policy '{plan.policy}'"
             )
 
 
@@ -74,8 +75,8 @@ def _check_pair(plan: Plan, program: Program, other: Program) -> None:
     kinds = {one.delivery_from(two.name).kind, two.delivery_from(one.name).kind}
     if kinds != {"any", "latest"} or len(plan.programs) > 2:
         raise ConfigError(
-            f"fragments '{one.name}' and '{two.name}' of policy '{plan.policy}' cannot be asynchronous: there must be "
-            f"exactly two fragments, of which one takes 'any' from the other, and that one 'latest'"
+            f"fragments '{one.name}' and '{two.name}' of distribution policy '{plan.policy}' cannot be asynchronous: "
+            f"there must be exactly two fragments, of which one takes 'any' from the other, and that one 'latest'"
         )
     learner, actor = (program, other) if one.delivery_from(two.name).kind == "any" else (other, program)
     name = learner.fragment.name
@@ -98,7 +99,8 @@ def _check_order(plan: Plan, learner: Program) -> None:
             value = f"'{crossing.interface.name}' {crossing.interface.value}"
             raise ConfigError(
                 f"{value} goes to '{crossing.interface.consumer}' and depends on what that sends in the same "
-                f"iteration, so both would wait forever: this algorithm cannot run under policy '{plan.policy}'"
+                f"iteration, so both would wait forever: this algorithm cannot run under distribution policy "
+                f"'{plan.policy}'"
             )
 
 

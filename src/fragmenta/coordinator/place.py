@@ -31,7 +31,8 @@ def place(graph: Graph, fragments: Sequence[Fragment], cluster: Cluster) -> Plac
     placed_stages = [stage for fragment in fragments for stage in fragment.stages]
     for name in placed_stages:
         if name not in graph.stages:
-            raise unknown("stage", name, graph.stages, "; the policy places a stage that the algorithm does not have")
+            hint = "; the distribution policy places a stage that the algorithm does not have"
+            raise unknown("stage", name, graph.stages, hint)
         if placed_stages.count(name) > 1:
             raise ConfigError(f"stage '{name}' is placed in {placed_stages.count(name)} fragments: place it in one")
     names = [fragment.name for fragment in fragments]

@@ -4,7 +4,7 @@ import dataclasses
 
 from fragmenta.coordinator.merge import merge as merge_fragments
 from fragmenta.coordinator.place import place
-from fragmenta.coordinator.project import project as project_placement
+from fragmenta.coordinator.project import project_placement
 from fragmenta.errors import ConfigError
 from fragmenta.graph import Fragment, Graph, Plan
 from fragmenta.graph.check import check_plan
@@ -27,7 +27,8 @@ def project(graph: Graph, policy: str | Policy, cluster: Cluster, merge: bool = 
     fragments = list(function(graph.top_stages, cluster))
     invalid_items = [item for item in fragments if not isinstance(item, Fragment)]
     if invalid_items or not fragments:
-        raise ConfigError(f"policy '{name}' must return a list of Fragment, got {invalid_items or fragments}")
+        returned = invalid_items or fragments
+        raise ConfigError(f"distribution policy '{name}' must return a list of Fragment, got {returned}")
     placement = place(graph, fragments, cluster)
     if merge:
         placement = place(graph, merge_fragments(placement.fragments, graph.host_stages), cluster)
@@ -36,10 +37,13 @@ def project(graph: Graph, policy: str | Policy, cluster: Cluster, merge: bool = 
     kinds = {interface.delivery for interface in plan.interfaces}
     if cluster.lag and not any(delivery.lag for delivery in kinds):
         raise ConfigError(
-            f"lag is {cluster.lag}, but policy '{name}' has nothing to overlap: leave it out, or use {_OVERLAPS}"
+            f"lag is {cluster.lag}, but distribution policy '{name}' has nothing to overlap: leave it out, or use "
+            f"{_OVERLAPS}"
         )
     if cluster.max_lag is not None and not any(delivery.kind == "latest" for delivery in kinds):
-        raise ConfigError(f"max_lag is {cluster.max_lag}, but policy '{name}' is not asynchronous: leave it out")
+        raise ConfigError(
+            f"max_lag is {cluster.max_lag}, but distribution policy '{name}' is not asynchronous: leave it out"
+        )
     return plan
 
 

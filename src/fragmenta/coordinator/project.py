@@ -6,11 +6,12 @@ from fragmenta.coordinator.delivery import check_delivery, check_parts
 from fragmenta.coordinator.demand import Demand, demand
 from fragmenta.coordinator.partition.analyse import Partitioner
 from fragmenta.coordinator.place import Placement
-from fragmenta.coordinator.sources import Ownership, own
+from fragmenta.coordinator.sources import Ownership, ownership_of
 from fragmenta.coordinator.views import View, view, whole_view
 from fragmenta.graph import (
     Block,
     Call,
+    Compute,
     Glue,
     Instruction,
     Interface,
@@ -21,7 +22,6 @@ from fragmenta.graph import (
     Program,
     Recv,
     Repeat,
-    Run,
     Send,
     Value,
 )
@@ -36,7 +36,7 @@ class _ViewError(Exception):
         self.fragment, self.together, self.summed = fragment, together, summed
 
 
-def project(placement: Placement, policy: str) -> Plan:
+def project_placement(placement: Placement, policy: str) -> Plan:
     """One program per fragment. Afterwards sends and receives pair up in program order, every program keeps its state,
     and all programs together compute what the graph computes.
 
@@ -47,7 +47,7 @@ def project(placement: Placement, policy: str) -> Plan:
     together: set[str] = set()
     combined: dict[str, frozenset[int]] = {}
     partitioners = {f.replicas: Partitioner(f.replicas) for f in placement.fragments}
-    ownership = own(placement)
+    ownership = ownership_of(placement)
     views: dict[str, View] = {}
     while True:
         for fragment in placement.fragments:
@@ -87,7 +87,7 @@ def asynchronous_plan(placement: Placement, policy: str) -> Plan:
     """
     replicated = [f for f in placement.fragments if f.replicas > 1 and f.axis]
     if not replicated:
-        ownership = own(placement)
+        ownership = ownership_of(placement)
         plan = cut(placement, policy, {f.name: whole_view(placement, f) for f in placement.fragments}, ownership)
         check_delivery(plan)
         return plan
@@ -96,7 +96,7 @@ def asynchronous_plan(placement: Placement, policy: str) -> Plan:
     full_graph = placement.graph
     graph = full_graph.retrace(full_graph.sizes | {axis: full_graph.sizes[axis] // count}, full_graph.opened)
     placement = dataclasses.replace(placement, graph=graph)
-    ownership = own(placement)
+    ownership = ownership_of(placement)
     splits = dict(zip((v.id for v in graph.state_inputs), full_graph.splits(axis), strict=True))
     split_state: dict[int, Layout] = {key: split for key, split in splits.items() if split}
     views = {}
@@ -125,7 +125,7 @@ def cut(placement: Placement, policy: str, views: dict[str, View], ownership: Ow
             fragment=its_view.fragment,
             replicas=its_view.replicas,
             parts=its_view.parts,
-            instructions=(*instructions[name], *map(Run, last)),
+            instructions=(*instructions[name], *map(Compute, last)),
             graph=its_view.graph,
             state=state,
             metrics=metrics,
@@ -163,7 +163,7 @@ class _Cutter:
                         twin = its_view.nodes[node.id]
                         assert isinstance(twin, (Glue, Call))
                         inputs = [("inputs", i) for i in range(len(node.inputs))]
-                        programs[name] += [*self._conversions(its_view, node, inputs), Run(twin)]
+                        programs[name] += [*self._conversions(its_view, node, inputs), Compute(twin)]
             for value in node.outputs:
                 self._exchange(value, programs, times)
         return programs
@@ -191,9 +191,9 @@ class _Cutter:
                 body = [*bodies[name], *self._conversions(its_view, loop, [("results", i) for i in carries])]
                 programs[name].append(Repeat(twin, tuple(body), carries, sequences, stacked))
 
-    def _conversions(self, its_view: View, node: Node, places: list[tuple[str, int]]) -> list[Run]:
+    def _conversions(self, its_view: View, node: Node, places: list[tuple[str, int]]) -> list[Compute]:
         nodes = (its_view.conversions.get((node.id, which, i)) for which, i in places)
-        return [Run(node) for node in nodes if node]
+        return [Compute(node) for node in nodes if node]
 
     def _exchange(self, value: Value, programs: dict[str, list[Instruction]], times: int) -> None:
         for consumer in self.views:

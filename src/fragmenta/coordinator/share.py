@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fragmenta.coordinator.partition.analyse import Partitioner
-from fragmenta.coordinator.partition.block import Block as Partitioned
+from fragmenta.coordinator.partition.block import PartitionedJaxpr
 from fragmenta.coordinator.partition.control import kind_of
 from fragmenta.coordinator.partition.knowledge import Known, known_constant
 from fragmenta.coordinator.partition.parts import Replica, convert, needs_exchange
@@ -141,14 +141,14 @@ class Walk:
         matches = (split for leaf, split in leaves if split and leaf.shape == value.shape)
         return next((s for s in matches if divides(value.shape, s, self.partitioner.parts)), WHOLE)
 
-    def _partitioned(self, node: Glue | Call) -> Partitioned:
+    def _partitioned(self, node: Glue | Call) -> PartitionedJaxpr:
         value_of = dict(zip(node.origin.inputs, node.inputs, strict=True))
         inputs = [value_of.get(variable) for variable in node.origin.closed.jaxpr.invars]
         layouts = [self.layouts[v.id] if v else WHOLE for v in inputs]
         known = [self.known.get(v.id) if v else None for v in inputs]
         return self.partitioner.block(node.origin.closed, layouts, known)
 
-    def _input_exchanges(self, node: Glue | Call, block: Partitioned) -> list[Exchange]:
+    def _input_exchanges(self, node: Glue | Call, block: PartitionedJaxpr) -> list[Exchange]:
         """Exchanges for those inputs of a node that it needs whole."""
         exchanges = []
         variables = node.origin.closed.jaxpr.invars
@@ -271,7 +271,9 @@ def _computed_outputs(node: Glue | Call) -> list[bool]:
     return [variable in computed for variable in node.origin.closed.jaxpr.outvars]
 
 
-def _apply(node: Glue | Call, block: Partitioned, results: Layouts, targets: Layouts, input_layouts: Layouts) -> Any:
+def _apply(
+    node: Glue | Call, block: PartitionedJaxpr, results: Layouts, targets: Layouts, input_layouts: Layouts
+) -> Any:
     variables, computed = node.origin.closed.jaxpr.invars, _computed_outputs(node)
     positions = {variable: i for i, variable in enumerate(node.origin.inputs)}
 

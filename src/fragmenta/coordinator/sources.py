@@ -20,7 +20,7 @@ class Ownership:
     owner: dict[int, str | None]
 
 
-def own(placement: Placement) -> Ownership:
+def ownership_of(placement: Placement) -> Ownership:
     """Afterwards every value has its fragments, and every leaf of the state and every carry has an owner or None."""
     solver = _Solver(placement)
     graph = placement.graph

@@ -1,6 +1,6 @@
 """Engines start the workers of a plan and connect them: in threads, in processes, or on a Ray cluster."""
 
-from fragmenta.engines.base import Engine, EngineOptions, Placed, Report, Setup
+from fragmenta.engines.base import Engine, EngineOptions, IterationReport, ProcessLocation, Setup
 from fragmenta.engines.kinds import ENGINES, EngineKind, engine_named
 from fragmenta.engines.local import LocalEngine
 
@@ -9,9 +9,9 @@ __all__ = [
     "Engine",
     "EngineKind",
     "EngineOptions",
+    "IterationReport",
     "LocalEngine",
-    "Placed",
-    "Report",
+    "ProcessLocation",
     "Setup",
     "engine_named",
 ]

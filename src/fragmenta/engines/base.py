@@ -57,12 +57,12 @@ class Setup:
     options: EngineOptions = dataclasses.field(default_factory=EngineOptions)
     logs: Path | None = None
     """The folder for the output of processes."""
-    placed: Callable[[Sequence["Placed"]], None] | None = None
+    placed: Callable[[Sequence["ProcessLocation"]], None] | None = None
     """Called with the locations of processes, at the start and after every replacement."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Placed:
+class ProcessLocation:
     """Where a process of an engine runs."""
 
     worker: str
@@ -73,7 +73,7 @@ class Placed:
 
 
 @dataclasses.dataclass(frozen=True)
-class Report:
+class IterationReport:
     """One finished iteration: its metrics by position, and per fragment the share of time spent computing."""
 
     iteration: int
@@ -91,13 +91,13 @@ class Report:
 
 def report(
     plan: Plan, iteration: int, outcomes: Sequence[Outcome], busy: Iterable[tuple[str, float]], fill: dict[str, float]
-) -> Report:
-    """Combine the workers' outcomes of one iteration; `busy` has the fragment and the busy share of values worker."""
+) -> IterationReport:
+    """Combine the workers' outcomes of one iteration; `busy` has the fragment and the busy share of each worker."""
     shares: dict[str, list[float]] = {}
     for fragment, share in busy:
         shares.setdefault(fragment, []).append(share)
     (feeder,) = plan.free_running or ("",)
-    return Report(
+    return IterationReport(
         iteration,
         {i: value for outcome in outcomes for i, value in outcome.metrics.items()},
         {fragment: sum(values) / len(values) for fragment, values in shares.items()},
@@ -121,7 +121,7 @@ class Engine(Protocol):
         must fit the plan); call it before the first `run`."""
         ...
 
-    def run(self, iterations: int) -> Iterator[Report]:
+    def run(self, iterations: int) -> Iterator[IterationReport]:
         """Train, and yield a report per iteration; call it again to continue."""
         ...
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fragmenta.engines.base import Report, Setup, report
+from fragmenta.engines.base import IterationReport, Setup, report
 from fragmenta.engines.control import FailedError, LostError, Peer
 from fragmenta.engines.crew import Crew
 from fragmenta.engines.dispatch import collect, part_of_state
@@ -71,7 +71,7 @@ class ClusterEngine:
         except (LostError, FailedError) as failure:
             self._recover(failure)
 
-    def run(self, iterations: int) -> Iterator[Report]:
+    def run(self, iterations: int) -> Iterator[IterationReport]:
         """Train, and yield a report per iteration. Lost processes are replaced, within the budget.
 
         Call it again to continue; free-running fragments keep running until `finish`.
@@ -154,7 +154,7 @@ class ClusterEngine:
         arrays = [np.asarray(leaf) for leaf in (*part.values(), *self._in_flight.values())]
         return self._crew.peers[i].order("load", arrays, leaves=list(part), in_flight=list(self._in_flight))
 
-    def _run_chunk(self, iterations: int) -> Iterator[Report]:
+    def _run_chunk(self, iterations: int) -> Iterator[IterationReport]:
         """Run this many iterations, then take a snapshot of the state."""
         began, crew = time.monotonic(), self._crew
         steady = [i for i in range(len(crew)) if i not in self._free_runners]
@@ -198,7 +198,7 @@ class ClusterEngine:
         elif message["report"] == runs.get(i):
             pending[i].append((message, arrays))
 
-    def _report(self, iteration: int, messages: dict[int, tuple[dict[str, Any], list[np.ndarray]]]) -> Report:
+    def _report(self, iteration: int, messages: dict[int, tuple[dict[str, Any], list[np.ndarray]]]) -> IterationReport:
         fill: dict[str, float] = {}
         busy, outcomes = [], []
         for i, (message, arrays) in messages.items():

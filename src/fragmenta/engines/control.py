@@ -102,7 +102,7 @@ class Peer:
         how_it_ended: Callable[[], str],
     ) -> None:
         self.index, self.name, self.hello, self.lost = index, name, hello, ""
-        """Its index, its worker's name, its self-description, and once it is lost, how."""
+        """Its index, its worker's name, its self-description, and how it was lost, if it was."""
         self.is_ready = False
         """Whether it has compiled its fragment."""
         self.failed: FailedError | None = None

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from fragmenta.coordinator.fingerprint import fingerprint
-from fragmenta.engines.base import Placed, Setup
+from fragmenta.engines.base import ProcessLocation, Setup
 from fragmenta.engines.control import Connection, FailedError, Inbox, LostError, Peer
 from fragmenta.engines.dispatch import links
 from fragmenta.engines.job import pickled_job
@@ -239,6 +239,6 @@ class Crew:
     def _index(self, fragment: str, replica: int) -> int:
         return next(i for i, (p, r) in enumerate(self.places) if (p.fragment.name, r) == (fragment, replica))
 
-    def _location(self, i: int) -> Placed:
+    def _location(self, i: int) -> ProcessLocation:
         hello = self.peers[i].hello
-        return Placed(self.names[i], hello["node"], hello["host"], hello["device"], hello["pid"])
+        return ProcessLocation(self.names[i], hello["node"], hello["host"], hello["device"], hello["pid"])

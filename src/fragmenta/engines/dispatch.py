@@ -33,7 +33,7 @@ class Assignment:
 def compile_plan(plan: Plan) -> list[list[Deployment]]:
     """Compile all fragments in parallel: per program, one deployment per worker.
 
-    Programs that share several devices launch in turn.
+    Programs that share several devices are called in turn.
     """
     replicas = {program.fragment.name: program.replicas for program in plan.programs}
     targets: dict[tuple[int, Site], None] = {}

@@ -8,7 +8,7 @@ import jax
 
 from fragmenta.engines.dispatch import Link
 from fragmenta.worker.backends.xla import to_raw
-from fragmenta.worker.channels.exchange import Exchange
+from fragmenta.worker.channels.exchange import PipeExchange
 from fragmenta.worker.channels.mailbox import Mailbox, mailbox
 from fragmenta.worker.channels.memory import ClosedError, Receiver, Sender
 from fragmenta.worker.channels.pipe import Pump
@@ -23,7 +23,7 @@ CAPACITY = 2
 class Ends:
     """All connections of a replica, until they are closed and replaced."""
 
-    def __init__(self, exchange: Exchange) -> None:
+    def __init__(self, exchange: PipeExchange) -> None:
         self._exchange = exchange
         self._senders: dict[str, Sender] = {}
         self._receivers: dict[str, Receiver] = {}

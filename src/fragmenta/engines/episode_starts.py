@@ -60,7 +60,7 @@ class EpisodeStarts:
         return env.through(RemotePool(env.host_pool, functools.partial(self._reset, hosts)))
 
     def _reset(self, hosts: list[int], seeds: np.ndarray) -> list[list[np.ndarray]]:
-        """Start episodes in the environments of these processes; returns the answer of `Replica.reset` per process."""
+        """Start episodes in the environments of these processes; returns the answers of `ReplicaProcess.reset`."""
         patience = self._crew.patience + 2 * self._crew.longest_step(hosts[0])  # the environments are created first
         peers, parts = self._crew.peers, dict(zip(self._hosts, np.split(seeds, len(self._hosts)), strict=True))
         try:

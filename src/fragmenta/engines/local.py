@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from fragmenta.engines.base import Report, report
+from fragmenta.engines.base import IterationReport, report
 from fragmenta.engines.dispatch import assign, collect, compile_plan, connections, state_of, time_workers
 from fragmenta.engines.in_flight import InFlight, join_in_flight, split_in_flight
 from fragmenta.envs import Environment
@@ -59,7 +59,7 @@ class LocalEngine:
                 worker.restore(split_in_flight(self.plan, in_flight, worker))
         self._reports = [self._channel(REPORTS_AHEAD) for _ in self._workers]
 
-    def run(self, iterations: int) -> Iterator[Report]:
+    def run(self, iterations: int) -> Iterator[IterationReport]:
         """Train, and yield a report per iteration. An error in any worker is re-raised here.
 
         Call it again to continue; between two calls, `state` is a consistent snapshot. Free-running fragments keep
@@ -156,7 +156,7 @@ class LocalEngine:
     def _runs_freely(self, worker: Worker) -> bool:
         return worker.deployment.schedule.program.fragment.name in self.plan.free_running
 
-    def _report(self, iteration: int) -> Report:
+    def _report(self, iteration: int) -> IterationReport:
         outcomes: list[Outcome] = []
         for worker, reports in zip(self._workers, self._reports, strict=True):
             if self._runs_freely(worker):

@@ -121,14 +121,15 @@ class Member:
 
             address = self._connection.address
             join(group["coordinator"], group["coordinator"], group["count"], group["index"], address)
-        from fragmenta.engines.replica import Replica  # not earlier: joining the group must precede any JAX computation
+        # Not earlier: joining the group must precede any JAX computation.
+        from fragmenta.engines.replica import ReplicaProcess
 
         # Acting is a small program between two environment steps. Unpinned, its threads wait until the environments of
         # other processes leave them a core, which takes longer than the computation.
         if message["core"] is not None:
             pin_to_core(message["core"])
         job = pickle.loads(self._job)
-        self._replica = Replica(job, self._index, self._connection.address, self._token, message["cores"])
+        self._replica = ReplicaProcess(job, self._index, self._connection.address, self._token, message["cores"])
         replica = self._replica
         return {"device": replica.device, "plan": replica.fingerprint, "holds_up": replica.env_steps_block}, []
 

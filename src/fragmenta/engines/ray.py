@@ -212,7 +212,7 @@ class RayLauncher:
 def _actor_class(ray: Any) -> Any:
     """The class of the Ray actor that owns one process. It is pickled by value, so that Ray's workers load no JAX."""
 
-    class Fragment:
+    class ProcessOwner:
         def __init__(self, serve: str) -> None:
             self._lines: Queue[bytes] = Queue(MOST_LINES)  # a process that prints faster than we read is blocked
             self._children = Children(serve, lambda index, line: self._lines.put(line))
@@ -236,7 +236,7 @@ def _actor_class(ray: Any) -> Any:
             first = self._lines.get()
             return [first, *(self._lines.get() for _ in range(self._lines.qsize()))]
 
-    return ray.remote(Fragment)
+    return ray.remote(ProcessOwner)
 
 
 def _sum(needs: Sequence[dict[str, float]], kind: str) -> float:

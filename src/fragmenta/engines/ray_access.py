@@ -53,7 +53,7 @@ def connect(address: str | None, cpus: float = 0) -> Any:
     """
     if address is not None:
         return _with_code(_join(address), address)
-    ray = _import(own=True)
+    ray = _import(private=True)
     with _keeping_handlers(), warnings.catch_warnings():
         # JAX warns about forks; those of Ray call exec at once.
         warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
@@ -77,12 +77,12 @@ def connect(address: str | None, cpus: float = 0) -> Any:
 def _keeping_handlers() -> Iterator[None]:
     """Keep our signal handlers: Ray sets its own, which aborts the process on SIGTERM."""
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    ours = {number: signal.getsignal(number) for number in numbers}
+    handlers = {number: signal.getsignal(number) for number in numbers}
     try:
         yield
     finally:
         if threading.current_thread() is threading.main_thread():
-            for number, handler in ours.items():
+            for number, handler in handlers.items():
                 signal.signal(number, handler)
 
 
@@ -142,7 +142,7 @@ def _spans_machines(ray: Any) -> bool:
 
 
 def _join(address: str) -> Any:
-    ray = _import(own=False)
+    ray = _import(private=False)
     _check_token(address)
     with _keeping_handlers():
         ray.init(address=address, **QUIET)
@@ -167,11 +167,11 @@ def _with_code(ray: Any, address: str) -> Any:
     return ray
 
 
-def _import(own: bool) -> Any:
+def _import(private: bool) -> Any:
     """Import Ray with the settings that it reads on import."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     os.environ["RAY_AUTH_MODE"] = "token"
-    if own:
+    if private:
         # Declares a single-machine Ray, which binds to 127.0.0.1. Otherwise it listens on every address.
         os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
         # Other users of this machine can reach 127.0.0.1 as well.

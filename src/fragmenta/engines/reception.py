@@ -1,4 +1,4 @@
-"""Accepts the connections of started processes, and makes them, in the process that was started."""
+"""Accepts the connections of started processes in the coordinator, and opens them in the process that was started."""
 
 import os
 import secrets

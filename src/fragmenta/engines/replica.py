@@ -16,7 +16,7 @@ from fragmenta.engines.job import use_jax_settings
 from fragmenta.graph import Plan, Program
 from fragmenta.tracing.trace import trace
 from fragmenta.worker.backends.xla import Site, to_raw
-from fragmenta.worker.channels.exchange import Exchange
+from fragmenta.worker.channels.exchange import PipeExchange
 from fragmenta.worker.channels.memory import ClosedError
 from fragmenta.worker.deploy import Deployment, deploy
 from fragmenta.worker.execute import Worker
@@ -24,7 +24,7 @@ from fragmenta.worker.optimize import optimize
 from fragmenta.worker.outcome import Outcome
 
 
-class Replica:
+class ReplicaProcess:
     """One replica. It is compiled once; the coordinator may replace its connections and state at any time."""
 
     def __init__(self, job: dict[str, Any], index: int, address: str, token: bytes, cores: int) -> None:
@@ -38,7 +38,7 @@ class Replica:
         self.device = f"{device.platform}:{jax.local_devices(backend=device.platform).index(device)}"
         replicas = {program.fragment.name: program.replicas for program in self.plan.programs}
         self._deployment: Deployment = deploy(optimize(self._program, replicas, where.unroll), where)
-        self._exchange = Exchange(address, token)
+        self._exchange = PipeExchange(address, token)
         self._ends = Ends(self._exchange)
         self._worker: Worker | None = None
         self._ending = False
@@ -83,7 +83,7 @@ class Replica:
         assignment = Assignment(self._deployment, self._replica, ports)
         self._between = connections([assignment])
         # A free-running worker cannot see here when the others record: it goes by its own iterations.
-        window = self._window and dataclasses.replace(self._window, own=True)
+        window = self._window and dataclasses.replace(self._window, ignores_others=True)
         (stopwatch,) = time_workers(self.plan, [assignment], window) if window else [None]
         state = hold_state(self._deployment, leaves)
         self._worker = Worker(self._deployment, self._replica, ports, state, self._deadline, stopwatch)

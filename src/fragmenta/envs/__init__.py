@@ -58,7 +58,9 @@ def make(env: Any, options: EnvOptions | None = None) -> Environment:
     """
     if isinstance(env, Environment):
         if options not in (None, EnvOptions()):
-            raise ConfigError(f"'{env.title}' already exists: pass its options to make, not here")
+            raise ConfigError(
+                f"options were given for '{env.title}', which already exists: pass them to fragmenta.make"
+            )
         return env
     options = options or EnvOptions()
     arguments, pool = options.arguments(), options.pool()

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from fragmenta.envs.base import Environment
-from fragmenta.envs.packages import fixed_types, load, observation_shapes, plain, space_of
+from fragmenta.envs.packages import fixed_types, import_package, observation_shapes, plain, space_of
 from fragmenta.errors import unknown
 from fragmenta_core.spaces import Box, Space
 
@@ -58,7 +58,7 @@ class BraxEnvironment(StatefulEnvironment):
 
 def make(name: str) -> BraxEnvironment:
     """The environment with that name, on brax's default backend or another one: `ant`, `ant/spring`."""
-    names = load("brax.envs", "brax")._envs
+    names = import_package("brax.envs", "brax")._envs
     name, slash, backend = name.partition("/")
     if name not in names:
         raise unknown("environment", f"brax:{name}", [f"brax:{known_name}" for known_name in names])
@@ -69,6 +69,6 @@ def make(name: str) -> BraxEnvironment:
 
 @functools.cache
 def _build(name: str, backend: str) -> Any:
-    brax = load("brax.envs", "brax")
+    brax = import_package("brax.envs", "brax")
     with jax.ensure_compile_time_eval():  # it creates arrays, which must be constants even inside a trace
         return brax.get_environment(name, backend=backend)

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 
 from fragmenta.envs.base import Environment
-from fragmenta.envs.packages import NO_LIMIT, fixed_types, load, observation_shapes, plain, quiet, space_of
+from fragmenta.envs.packages import NO_LIMIT, fixed_types, import_package, observation_shapes, plain, quiet, space_of
 from fragmenta.errors import unknown
 from fragmenta_core.spaces import Discrete, Space
 
@@ -56,7 +56,7 @@ def make(name: str) -> CraftaxEnvironment:
 
 @functools.cache
 def _build(name: str) -> Any:
-    craftax = load("craftax.craftax_env", "craftax")
+    craftax = import_package("craftax.craftax_env", "craftax")
     # The constructor loads textures: arrays, which must be constants even inside a trace.
     with jax.ensure_compile_time_eval(), quiet():
         return craftax.make_craftax_env_from_name(name, auto_reset=False)

@@ -9,7 +9,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from fragmenta.envs.base import Environment
-from fragmenta.envs.packages import NO_LIMIT, action_space_of, fixed_types, load, observation_shapes, plain, space_of
+from fragmenta.envs.packages import (
+    NO_LIMIT,
+    action_space_of,
+    fixed_types,
+    import_package,
+    observation_shapes,
+    plain,
+    space_of,
+)
 from fragmenta.errors import unknown
 from fragmenta_core.spaces import Discrete, Space
 
@@ -72,7 +80,7 @@ class GymnaxEnvironment(Environment):
 
 def make(name: str) -> GymnaxEnvironment:
     """The environment registered in gymnax under that name, with its time limit there."""
-    names = load("gymnax", "gymnax").registered_envs
+    names = import_package("gymnax", "gymnax").registered_envs
     if name not in names:
         raise unknown("environment", f"gymnax:{name}", [f"gymnax:{known_name}" for known_name in names])
     return GymnaxEnvironment(int(_build(name)[1].max_steps_in_episode), name=name)
@@ -80,6 +88,6 @@ def make(name: str) -> GymnaxEnvironment:
 
 @functools.cache
 def _build(name: str) -> tuple[Any, Any]:
-    gymnax = load("gymnax", "gymnax")
+    gymnax = import_package("gymnax", "gymnax")
     with jax.ensure_compile_time_eval():  # it creates arrays, which must be constants even inside a trace
         return gymnax.make(name)

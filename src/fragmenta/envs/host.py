@@ -21,14 +21,14 @@ from fragmenta_host.options import PoolOptions
 from fragmenta_host.pool import ClosedPoolError, Pool
 
 
-def _is_news(record: logging.LogRecord) -> bool:
-    """JAX logs every exception of a callback with its traceback; faults of environments are reported as such, and
-    that the user ended the run is no news."""
+def _is_unexpected(record: logging.LogRecord) -> bool:
+    """JAX logs every exception of a callback with its traceback; faults of environments are reported by the run, and a
+    run that the user ended needs no report."""
     error = record.exc_info[1] if record.exc_info else None
     return not isinstance(error, EnvironmentFaultError | ClosedPoolError | KeyboardInterrupt)
 
 
-logging.getLogger("jax._src.callback").addFilter(_is_news)
+logging.getLogger("jax._src.callback").addFilter(_is_unexpected)
 
 
 @dataclasses.dataclass(frozen=True)

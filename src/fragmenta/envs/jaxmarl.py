@@ -11,7 +11,7 @@ from fragmenta.envs.packages import (
     NO_LIMIT,
     action_space_of,
     fixed_types,
-    load,
+    import_package,
     observation_shapes,
     plain,
     quiet,
@@ -85,7 +85,7 @@ def make(name: str) -> TeamEnvironment:
     """The environment registered in JaxMARL under that name, or one of our two particle environments."""
     if name in PARTICLES:
         return PARTICLES[name]()
-    registered = load("jaxmarl", "jaxmarl").registered_envs
+    registered = import_package("jaxmarl", "jaxmarl").registered_envs
     names = [*PARTICLES, *(known_name for known_name in registered if not known_name.startswith(SELF_RESETTING))]
     if name not in names:
         raise unknown("environment", f"jaxmarl:{name}", [f"jaxmarl:{known_name}" for known_name in names])
@@ -106,7 +106,7 @@ def _has_limit(env: Any) -> bool:
 @functools.cache
 def _build(name: str, max_steps: int | None) -> Any:
     """The environment with that time limit, if it supports one; None keeps JaxMARL's default."""
-    jaxmarl = load("jaxmarl", "jaxmarl")
+    jaxmarl = import_package("jaxmarl", "jaxmarl")
     with jax.ensure_compile_time_eval(), quiet():  # it creates arrays, which must be constants even inside a trace
         try:
             env = jaxmarl.make(name)

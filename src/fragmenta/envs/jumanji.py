@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fragmenta.envs.base import Environment
-from fragmenta.envs.packages import NO_LIMIT, fixed_types, load, observation_shapes, plain, space_of
+from fragmenta.envs.packages import NO_LIMIT, fixed_types, import_package, observation_shapes, plain, space_of
 from fragmenta.errors import unknown
 from fragmenta_core.spaces import Box, Discrete, MultiDiscrete, Space
 
@@ -76,7 +76,7 @@ class JumanjiEnvironment(Environment):
 
 def make(name: str) -> JumanjiEnvironment:
     """The environment registered in Jumanji under that name, with its time limit there, if any."""
-    names = load("jumanji", "jumanji").registered_environments()
+    names = import_package("jumanji", "jumanji").registered_environments()
     if name not in names:
         raise unknown("environment", f"jumanji:{name}", [f"jumanji:{known_name}" for known_name in names])
     return JumanjiEnvironment(int(getattr(_build(name), "time_limit", NO_LIMIT)), name=name)
@@ -84,6 +84,6 @@ def make(name: str) -> JumanjiEnvironment:
 
 @functools.cache
 def _build(name: str) -> Any:
-    jumanji = load("jumanji", "jumanji")
+    jumanji = import_package("jumanji", "jumanji")
     with jax.ensure_compile_time_eval():  # it creates arrays, which must be constants even inside a trace
         return jumanji.make(name)

@@ -24,9 +24,9 @@ OF_VECTORS = ("num_envs", "vectorization_mode", "vector_kwargs", "wrappers")
 
 
 def spec_of(env: Any, options: EnvOptions) -> Spec:
-    """How to make more environments like this one, in this process and in others; ConfigError if it is none.
+    """How to make more environments like this one, in this process and in others; ConfigError if it is not one.
 
-    What can be named is named, so that the run can be opened again without passing the environment.
+    It is described by name where possible, so that the run can be opened again without passing the environment.
     """
     if _is_gymnasium(env, "vector", "VectorEnv"):
         return _like_those_of(env, options)
@@ -56,10 +56,10 @@ def _is_gymnasium(env: Any, *path: str) -> bool:
 def _like(env: Any, options: EnvOptions) -> Spec:
     """From its Gymnasium spec if that says how to make it, otherwise as copies of the object."""
     if options.arguments():
-        raise ConfigError(f"env_args is for a class or a function, but this {type(env).__name__} exists: leave it out")
-    known = _from_gymnasium_spec(env.spec, options)
-    if known:
-        return known
+        raise ConfigError(f"env_args is for a class or a function, not for a {type(env).__name__} object: leave it out")
+    spec = _from_gymnasium_spec(env.spec, options)
+    if spec:
+        return spec
     kind = type(env.unwrapped)
     maker = _pickled(functools.partial(itself, env)) or BoundHere(env, _why_not_pickled(env), is_single=True)
     return _spec(kind.__module__, kind.__qualname__, options, maker)
@@ -100,22 +100,23 @@ def _named_arguments(spec: Any) -> dict[str, Any] | None:
 def _like_those_of(vector: Any, options: EnvOptions) -> Spec:
     """Single environments like those in a vector, which are then stepped here instead of by the vector."""
     if options.arguments():
-        raise ConfigError(f"env_args is for a class or a function, but this {type(vector).__name__} exists")
+        kind = type(vector).__name__
+        raise ConfigError(f"env_args is for a class or a function, not for a {kind} object: leave it out")
     if _is_gymnasium(vector, "vector", "VectorWrapper"):
-        wrong = f"{type(vector).__name__} wraps a vector, but environments are stepped one by one"
-        raise ConfigError(f"{wrong}: wrap the single environments instead, or use normalize_observations and the like")
+        problem = f"{type(vector).__name__} wraps a vector, but environments are stepped one by one"
+        raise ConfigError(f"{problem}: wrap the single environments, or use normalize_observations or --stack")
     members, functions = getattr(vector, "envs", ()), getattr(vector, "env_fns", ())
-    if members and (known := _from_gymnasium_spec(members[0].spec, options)):
-        return known
+    if members and (spec := _from_gymnasium_spec(members[0].spec, options)):
+        return spec
     if isinstance(functions, Sequence) and functions:
         return _made_by(functions[0], options)
     single = vector.spec and dataclasses.replace(
         vector.spec, kwargs={name: value for name, value in vector.spec.kwargs.items() if name not in OF_VECTORS}
     )
-    known = _from_gymnasium_spec(single, options)
-    if known is None:
+    spec = _from_gymnasium_spec(single, options)
+    if spec is None:
         raise ConfigError(f"{type(vector).__name__} does not say how to make one of its environments: give {ACCEPTED}")
-    return known
+    return spec
 
 
 def _made_by(function: Any, options: EnvOptions) -> Spec:

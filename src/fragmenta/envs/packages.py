@@ -22,7 +22,7 @@ NO_LIMIT = 1 << 30
 """A time limit that no episode reaches."""
 
 
-def load(module: str, extra: str) -> Any:
+def import_package(module: str, extra: str) -> Any:
     """Import a module of an optional package; if it is missing, the error says which extra to install."""
     with quiet():
         try:

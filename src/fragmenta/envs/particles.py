@@ -7,12 +7,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fragmenta.envs.packages import load
+from fragmenta.envs.packages import import_package
 from fragmenta.envs.team import TeamEnvironment
 from fragmenta_core.spaces import Box, Discrete
 
-CATCH_REWARD = 10.0
-"""Reward of every chaser per step and chaser touching the runner: an episode's return / 10 is its catches."""
 PUSHES = ((0.0, 0.0), (-1.0, 0.0), (1.0, 0.0), (0.0, -1.0), (0.0, 1.0))
 """The direction of acceleration of each of the five actions."""
 
@@ -96,6 +94,6 @@ class SimpleTag(ParticleTeam):
 
 @functools.cache
 def _build(name: str, **sizes: int) -> Any:
-    particles = load("jaxmarl.environments.mpe", "jaxmarl")
+    particles = import_package("jaxmarl.environments.mpe", "jaxmarl")
     with jax.ensure_compile_time_eval():  # it creates arrays, which must be constants even inside a trace
         return getattr(particles, name)(**sizes)

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 
 from fragmenta.envs.brax import StatefulEnvironment
-from fragmenta.envs.packages import load, quiet
+from fragmenta.envs.packages import import_package, quiet
 from fragmenta.errors import unknown
 
 
@@ -21,7 +21,7 @@ class PlaygroundEnvironment(StatefulEnvironment):
 
 def make(name: str) -> PlaygroundEnvironment:
     """The environment with that name, with the episode length of its configuration."""
-    registry = load("mujoco_playground", "playground").registry
+    registry = import_package("mujoco_playground", "playground").registry
     if name not in registry.ALL_ENVS:
         names = [f"playground:{known_name}" for known_name in registry.ALL_ENVS]
         raise unknown("environment", f"playground:{name}", names)
@@ -30,7 +30,7 @@ def make(name: str) -> PlaygroundEnvironment:
 
 @functools.cache
 def _build(name: str) -> Any:
-    registry = load("mujoco_playground", "playground").registry
+    registry = import_package("mujoco_playground", "playground").registry
     # Where engines can be chosen, avoid the default Warp: it leaks traced values from one trace to the next.
     engine = {"impl": "jax"} if "impl" in registry.get_default_config(name) else {}
     with jax.ensure_compile_time_eval(), quiet():  # it creates arrays, which must be constants even inside a trace

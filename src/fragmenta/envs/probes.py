@@ -14,7 +14,7 @@ from fragmenta_core.spaces import Box, Discrete
 class ProbeState(NamedTuple):
     """The number that is observed."""
 
-    shown: jax.Array
+    number: jax.Array
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +54,7 @@ class ProbeObservation(Probe):
         return ProbeState(_random_sign(key))
 
     def advance(self, state: ProbeState, action: jax.Array, key: jax.Array) -> tuple[ProbeState, jax.Array, jax.Array]:
-        return state, state.shown, jnp.ones((), bool)
+        return state, state.number, jnp.ones((), bool)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +62,7 @@ class ProbeDiscount(Probe):
     """Two steps, observations 0 then 1, reward 1 at the end. Values gamma and 1: rewards propagate back in time."""
 
     def advance(self, state: ProbeState, action: jax.Array, key: jax.Array) -> tuple[ProbeState, jax.Array, jax.Array]:
-        return ProbeState(jnp.ones(())), state.shown, state.shown == 1
+        return ProbeState(jnp.ones(())), state.number, state.number == 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,7 +73,7 @@ class ProbeAction(Probe):
         return ProbeState(_random_sign(key))
 
     def advance(self, state: ProbeState, action: jax.Array, key: jax.Array) -> tuple[ProbeState, jax.Array, jax.Array]:
-        return state, jnp.where((action == 1) == (state.shown > 0), 1.0, -1.0), jnp.ones((), bool)
+        return state, jnp.where((action == 1) == (state.number > 0), 1.0, -1.0), jnp.ones((), bool)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,7 +120,7 @@ class ProbeTeamState(NamedTuple):
     """Steps taken in this episode, and the sign that each agent observes."""
 
     time: jax.Array
-    shown: jax.Array
+    number: jax.Array
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,7 +147,7 @@ class ProbeTeam(TeamEnvironment):
 
     def observe(self, state: ProbeTeamState) -> jax.Array:
         steps_left = (jnp.arange(self.agents) + 1 - state.time) / self.agents
-        rows = jnp.stack([state.shown, steps_left], axis=-1)
+        rows = jnp.stack([state.number, steps_left], axis=-1)
         return jnp.where(self.alive(state)[:, None], rows, self.garbage)
 
     def alive(self, state: ProbeTeamState) -> jax.Array:
@@ -156,7 +156,7 @@ class ProbeTeam(TeamEnvironment):
     def advance(
         self, state: ProbeTeamState, action: jax.Array, key: jax.Array
     ) -> tuple[ProbeTeamState, jax.Array, jax.Array]:
-        reward = jnp.where((action == 1) == (state.shown > 0), 1.0, -1.0)
+        reward = jnp.where((action == 1) == (state.number > 0), 1.0, -1.0)
         reward = jnp.where(self.alive(state), reward, self.garbage)
         return ProbeTeamState(state.time + 1, self._signs(key)), reward, state.time == self.agents - 1
 

@@ -18,7 +18,7 @@ from fragmenta.runs.seeds import Seeds, of_seed
 
 
 def video_name(steps: int) -> str:
-    """The file of the video after so many steps; in the order of names, videos are in the order of time."""
+    """The file of the video of an evaluation after this many steps; sorted by name, videos are in the order of time."""
     return f"{steps:012d}.gif"
 
 

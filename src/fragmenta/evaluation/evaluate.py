@@ -21,9 +21,9 @@ from fragmenta_core.spaces import assemble
 from fragmenta_host.pool import Pool
 
 LONGEST = 100_000
-"""Episodes are cut off after this many steps, because an environment may have no time limit."""
+"""Episodes are truncated after this many steps, because an environment may have no time limit."""
 CHUNK = 1_024
-"""Steps per launch; interrupts are handled between launches."""
+"""Steps per compiled call; interrupts are handled between calls."""
 HOST_ENVS = 64
 """Maximum number of environments on the host at a time, because each takes memory."""
 APART = 0xE7A1
@@ -40,7 +40,7 @@ class Evaluation:
     seed: int
     deterministic: bool
     unfinished: int = 0
-    """Number of episodes that the evaluation cut off at its step limit."""
+    """Number of episodes that the evaluation truncated at its step limit."""
 
     @property
     def mean(self) -> float:
@@ -92,8 +92,8 @@ def evaluate(
     """Play `episodes` episodes with the most likely actions, or with sampled actions as in training.
 
     The same seed gives the same episodes, and more episodes extend fewer. Compiled programs are reused by later calls
-    with an equal algorithm, environment and number of episodes. A separate pool steps environments on the host, so a
-    training that uses `env` is not disturbed.
+    with an equal algorithm, environment and number of episodes. A separate pool steps environments on the host, so
+    training that uses `env` is not affected.
     """
     if episodes < 1:
         raise ConfigError(f"episodes is {episodes}: it must be at least 1")

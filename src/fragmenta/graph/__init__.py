@@ -4,6 +4,7 @@ from fragmenta.graph.fragment import Delivery, Fragment
 from fragmenta.graph.ir import Block, Call, Glue, Graph, Loop, Node, Share, Value
 from fragmenta.graph.program import (
     Collective,
+    Compute,
     Instruction,
     Interface,
     Operator,
@@ -11,7 +12,6 @@ from fragmenta.graph.program import (
     Program,
     Recv,
     Repeat,
-    Run,
     Send,
 )
 
@@ -19,6 +19,7 @@ __all__ = [
     "Block",
     "Call",
     "Collective",
+    "Compute",
     "Delivery",
     "Fragment",
     "Glue",
@@ -32,7 +33,6 @@ __all__ = [
     "Program",
     "Recv",
     "Repeat",
-    "Run",
     "Send",
     "Share",
     "Value",

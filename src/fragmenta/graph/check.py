@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from fragmenta.graph.ir import Block, Call, Graph, Loop
-from fragmenta.graph.program import Instruction, Plan, Recv, Repeat, Run, Send
+from fragmenta.graph.program import Compute, Instruction, Plan, Recv, Repeat, Send
 
 
 def check_graph(graph: Graph) -> None:
@@ -66,7 +66,7 @@ def _check_block(block: Block, defined: set[int]) -> None:
 
 def _check_uses(instructions: Iterable[Instruction], known: set[int], fragment: str) -> None:
     for instruction in instructions:
-        if isinstance(instruction, Run):
+        if isinstance(instruction, Compute):
             missing = [v.id for v in instruction.node.inputs if v.id not in known]
             assert not missing, f"{fragment} runs {instruction.node} without {missing}"
             known.update(v.id for v in instruction.node.outputs)
@@ -107,9 +107,9 @@ def _crossings(instructions: Iterable[Instruction], kind: type) -> Iterator:
             yield instruction.interface
 
 
-def _runs(instructions: Iterable[Instruction]) -> Iterator[Run]:
+def _runs(instructions: Iterable[Instruction]) -> Iterator[Compute]:
     for instruction in instructions:
         if isinstance(instruction, Repeat):
             yield from _runs(instruction.body)
-        elif isinstance(instruction, Run):
+        elif isinstance(instruction, Compute):
             yield instruction

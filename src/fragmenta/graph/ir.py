@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from fragmenta.display import listing
+from fragmenta.drawing.html_pieces import listing
 from fragmenta.graph.exchange import Exchange, Work
 from fragmenta.graph.layout import Split
 

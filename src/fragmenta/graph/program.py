@@ -2,15 +2,15 @@
 
 plan        ::= one program per fragment
 program     ::= instructions
-instruction ::= Run (a node) | Send | Recv | Repeat (a loop over instructions)
+instruction ::= Compute (a node) | Send | Recv | Repeat (a loop over instructions)
 """
 
 import dataclasses
 import enum
 from collections.abc import Iterable, Iterator
 
-from fragmenta.display import listing
-from fragmenta.flowchart_svg import diagram
+from fragmenta.drawing.flowchart_svg import diagram
+from fragmenta.drawing.html_pieces import listing
 from fragmenta.graph.exchange import Exchange
 from fragmenta.graph.fragment import Delivery, Fragment
 from fragmenta.graph.ir import Call, Glue, Graph, Loop, Value
@@ -73,7 +73,7 @@ class Collective:
 
 
 @dataclasses.dataclass(frozen=True)
-class Run:
+class Compute:
     """Compute a node."""
 
     node: Glue | Call
@@ -104,7 +104,7 @@ class Repeat:
     stacked: tuple[int, ...]
 
 
-Instruction = Run | Send | Recv | Repeat
+Instruction = Compute | Send | Recv | Repeat
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,7 +145,7 @@ class Program:
         """Every exchange among its replicas, with its count per iteration."""
         return [e.repeated(times) for run, times in self.runs() if run.node.share for e in run.node.share.exchanges]
 
-    def runs(self) -> list[tuple[Run, int]]:
+    def runs(self) -> list[tuple[Compute, int]]:
         """Every node that it computes, and how often per iteration."""
         return list(_runs(self.instructions, 1))
 
@@ -210,11 +210,11 @@ def sent(instructions: Iterable[Instruction]) -> Iterator[Interface]:
             yield instruction.interface
 
 
-def _runs(instructions: Iterable[Instruction], times: int) -> Iterator[tuple[Run, int]]:
+def _runs(instructions: Iterable[Instruction], times: int) -> Iterator[tuple[Compute, int]]:
     for instruction in instructions:
         if isinstance(instruction, Repeat):
             yield from _runs(instruction.body, times * instruction.loop.length)
-        elif isinstance(instruction, Run):
+        elif isinstance(instruction, Compute):
             yield instruction, times
 
 

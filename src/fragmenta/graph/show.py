@@ -7,6 +7,7 @@ from fragmenta.graph.fragment import Delivery
 from fragmenta.graph.ir import Block, Call, Graph, Loop, Value
 from fragmenta.graph.price import prices, repeated_share, whole_stages
 from fragmenta.graph.program import (
+    Compute,
     Instruction,
     Interface,
     Operator,
@@ -14,7 +15,6 @@ from fragmenta.graph.program import (
     Program,
     Recv,
     Repeat,
-    Run,
     Send,
     group_exchanges,
 )
@@ -40,7 +40,7 @@ def show_plan(plan: Plan, timings: Timings | None = None) -> str:
     among_bytes = sum(c.bytes_per_iteration for program in plan.programs for c in program.collectives())
     width = max(len(_title(program)) for program in plan.programs) + 2
     among_text = f", {byte_text(among_bytes)} among replicas" if among_bytes else ""
-    lines = [f"policy {plan.policy}: {byte_text(total)} cross per iteration{among_text}"]
+    lines = [f"distribution policy {plan.policy}: {byte_text(total)} cross per iteration{among_text}"]
     lines += [_show_program(program, width, timings) for program in plan.programs]
     lines += [f"cost of replicas: {price}" for price in prices(plan)]
     if timings:
@@ -123,7 +123,7 @@ def _show_instructions(
             if inside:
                 lines.append(f"loop x{instruction.loop.length}:  {inside[0]}")
                 lines += [" " * len(f"loop x{instruction.loop.length}:  ") + line for line in inside[1:]]
-        elif isinstance(instruction, Run):
+        elif isinstance(instruction, Compute):
             if isinstance(instruction.node, Call):
                 lines.append(instruction.node.stage)
             if instruction.node.share:

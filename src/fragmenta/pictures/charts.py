@@ -105,7 +105,7 @@ def _labels(places: list[float]) -> list[tuple[float, str]]:
 def _range(lines: list[Line], from_zero: bool) -> tuple[float, float, list[float]]:
     """The lowest and the highest number of the y axis, and its ticks, which enclose all values."""
     bounds = [(line.series, line.series.low, line.series.high, line.low, line.high) for line in lines]
-    values = np.concatenate([v for shown, *rest in bounds for v in (shown.values, *rest) if v is not None])
+    values = np.concatenate([v for series, *rest in bounds for v in (series.values, *rest) if v is not None])
     values = values[np.isfinite(values)]
     low, high = (float(values.min()), float(values.max())) if len(values) else (0.0, 1.0)
     if from_zero:

@@ -130,7 +130,8 @@ def _choices(run: RunFiles) -> dict[str, Any]:
 def _label(run: RunFiles, others: list[RunFiles]) -> str:
     """Algorithm and distribution policy if they differ between runs, then the other settings that differ.
 
-    Hyper-parameters are compared with all runs of the algorithm, replicas and the like with those of the policy.
+    Hyper-parameters are compared with all runs of the algorithm, replicas and similar settings with those of the
+    distribution policy.
     """
     algorithm, env, policy = _identity(run)
     parts = []

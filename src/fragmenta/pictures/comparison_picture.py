@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from fragmenta.colours import COLOURS, INK, MUTED
+from fragmenta.drawing.colours import COLOURS, INK, MUTED
 from fragmenta.pictures.comparison import Group
 from fragmenta.pictures.intervals import CONFIDENCE
 from fragmenta.pictures.style import dress, new_figure

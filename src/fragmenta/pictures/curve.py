@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fragmenta.colours import COLOURS, INK, MUTED
+from fragmenta.drawing.colours import COLOURS, INK, MUTED
 from fragmenta.pictures.run_files import RunFiles, read_run_files, recent_returns, returns, speed
 from fragmenta.pictures.style import dress, new_figure, save
 from fragmenta.runs.episode_statistics import WINDOW

@@ -2,9 +2,9 @@
 
 import io
 
-from fragmenta.colours import COLOURS, EDGE, INK, MARK, MUTED, SOFT
-from fragmenta.flowchart import Curve, Drawing, Rectangle
-from fragmenta.flowchart_svg import PADDING, SIZES
+from fragmenta.drawing.colours import COLOURS, EDGE, INK, MARK, MUTED, SOFT
+from fragmenta.drawing.flowchart import Curve, Drawing, Rectangle
+from fragmenta.drawing.flowchart_svg import PADDING, SIZES
 from fragmenta.pictures.style import new_figure
 
 PIXELS_PER_INCH = 100

@@ -8,9 +8,9 @@ from importlib import resources
 
 import numpy as np
 
-from fragmenta.colours import COLOURS
+from fragmenta.drawing.colours import COLOURS
 from fragmenta.pictures.charts import Line, chart
-from fragmenta.pictures.report_parts import BUSY, described, figures, numeric, section, table
+from fragmenta.pictures.report_parts import BUSY, figures, numeric, run_details, section, table
 from fragmenta.pictures.run_files import (
     RunFiles,
     Series,
@@ -39,19 +39,19 @@ CONTROLS = (
 
 
 def report_page(runs: Sequence[RunFiles], commands: Sequence[list[str]], live: bool = False) -> str:
-    """The whole page; `commands` lists suggested next commands for each run. A live page asks for news of itself."""
+    """The whole page; `commands` lists suggested next commands for each run. A live page polls for changes."""
     names = _names(runs)
     if len(runs) == 1:
         (run,) = runs
         title, head = f"{run.title}, {run.config['policy']}", _head(run) + figures(run)
-        parts = described(run, commands[0])
+        parts = run_details(run, commands[0])
     else:
         title = f"{len(runs)} runs: {', '.join(dict.fromkeys(run.title for run in runs))}"
         head = f"<h1>{escape(title)}</h1>{section('Runs', _overview(runs, names))}"
         parts = "".join(
             f'<details class="run"><summary>{escape(name)}</summary>{_head(run, "h2")}{figures(run)}'
-            f"{described(run, own)}</details>"
-            for run, name, own in zip(runs, names, commands, strict=True)
+            f"{run_details(run, suggestions)}</details>"
+            for run, name, suggestions in zip(runs, names, commands, strict=True)
         )
     version = ", ".join(dict.fromkeys(str(run.config.get("version", "")) for run in runs))
     places = ", ".join(str(run.path) for run in runs)
@@ -78,7 +78,7 @@ def _names(runs: Sequence[RunFiles]) -> list[str]:
 
 
 def _head(run: RunFiles, level: str = "h1") -> str:
-    subtitle = f"policy {run.placement}, engine {run.config.get('engine', '-')}, {run.seed_words}"
+    subtitle = f"distribution policy {run.placement}, engine {run.config.get('engine', '-')}, {run.seed_words}"
     head = f'<{level}>{escape(run.title)}</{level}><p class="under">{escape(subtitle)}</p>'
     if run.summary is None:
         total = run.config["hyper_parameters"].get("total_steps")
@@ -161,13 +161,13 @@ def _lines(
 ) -> list[Line]:
     """A line per run that has values; a single run's line is called `alone`."""
     if len(runs) == 1:
-        found = values(runs[0])
-        return [Line(alone, look, found, clock(runs[0]))] if len(found.steps) else []
+        series = values(runs[0])
+        return [Line(alone, look, series, clock(runs[0]))] if len(series.steps) else []
     pairs = [(i, values(run)) for i, run in enumerate(runs)]
     return [
-        Line(names[i], look, found, clock(runs[i]), colour=COLOURS[i % len(COLOURS)])
-        for i, found in pairs
-        if len(found.steps)
+        Line(names[i], look, series, clock(runs[i]), colour=COLOURS[i % len(COLOURS)])
+        for i, series in pairs
+        if len(series.steps)
     ]
 
 

@@ -5,8 +5,8 @@ import json
 from html import escape
 from typing import Any
 
-from fragmenta.flowchart import lay_out, read_flowchart
-from fragmenta.flowchart_svg import to_svg
+from fragmenta.drawing.flowchart import lay_out, read_flowchart
+from fragmenta.drawing.flowchart_svg import to_svg
 from fragmenta.pictures.run_files import (
     RunFiles,
     highest_return,
@@ -29,7 +29,7 @@ LARGEST_VIDEO = 30e6
 """In bytes. A larger video is named instead of shown, because a page of that size opens slowly."""
 
 
-def described(run: RunFiles, commands: list[str]) -> str:
+def run_details(run: RunFiles, commands: list[str]) -> str:
     """Everything about a run but its figures and curves."""
     parts = [
         _busy(run),

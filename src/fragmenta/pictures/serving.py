@@ -28,20 +28,20 @@ def serve_report(runs: Sequence[Path], commands: Sequence[list[str]], announce: 
 
 
 class _LivePage:
-    """The page of now, drawn when a reader asks for it and a file of a run has changed."""
+    """The current page, drawn again on request if a file of a run has changed."""
 
     def __init__(self, runs: Sequence[Path], commands: Sequence[list[str]]) -> None:
         self._runs, self._commands = runs, commands
         self._drawing = threading.Lock()
-        self._seen: Any = None
+        self._files: Any = None
         self._page = b""
 
     def draw(self) -> bytes:
         """The page, in UTF-8."""
         with self._drawing:
-            seen = [_files(run) for run in self._runs]
-            if seen != self._seen:
-                self._page, self._seen = self._text().encode(), seen
+            files = [_files(run) for run in self._runs]
+            if files != self._files:
+                self._page, self._files = self._text().encode(), files
             return self._page
 
     def _text(self) -> str:
@@ -52,21 +52,21 @@ class _LivePage:
 
 
 def _files(run: Path) -> list[tuple[str, int, int]]:
-    found = []
+    files = []
     for path in sorted(run.iterdir()) if run.is_dir() else ():
         try:
             status = path.stat()
         except FileNotFoundError:  # a temporary file
             continue
-        found.append((path.name, status.st_mtime_ns, status.st_size))
-    return found
+        files.append((path.name, status.st_mtime_ns, status.st_size))
+    return files
 
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A reader that goes away is no fault."""
+        """Ignore clients that disconnect."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)
 
@@ -74,9 +74,9 @@ class _Server(ThreadingHTTPServer):
 def _handler(page: _LivePage) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            """Answer with the page, or that the reader has the current one."""
+            """Answer with the page, or that it has not changed."""
             name = self.headers.get("Host", "").partition(":")[0]
-            if name not in (HOST, "localhost"):  # another site whose name leads here
+            if name not in (HOST, "localhost"):  # the name of another site that resolves to this machine
                 self.send_error(HTTPStatus.FORBIDDEN)
             elif self.path != "/":
                 self.send_error(HTTPStatus.NOT_FOUND)

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fragmenta.colours import GRID, MUTED
+from fragmenta.drawing.colours import GRID, MUTED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from fragmenta.colours import COLOURS, GRID, INK, MUTED
+from fragmenta.drawing.colours import COLOURS, GRID, INK, MUTED
 from fragmenta.pictures.style import dress, new_figure, save, short
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import cast
 
-from fragmenta.errors import ConfigError, load, unknown
+from fragmenta.errors import ConfigError, load_named, unknown
 from fragmenta.graph import Delivery, Fragment
 from fragmenta.policies.central import central, central_async
 from fragmenta.policies.cluster import Cluster
@@ -35,12 +35,11 @@ def resolve(policy: str | Policy) -> Policy:
     if name in POLICIES:
         return POLICIES[name]
     if ":" not in name:
-        raise unknown("policy", policy, [*POLICIES, *ALIASES], ", or module:function for your own")
-    function = load("policy", name)
+        raise unknown("distribution policy", policy, [*POLICIES, *ALIASES], ", or module:function for your own")
+    function = load_named("distribution policy", name)
     if not callable(function):
-        raise ConfigError(
-            f"policy '{policy}' is {type(function).__name__}, not a function (stages, cluster) -> fragments"
-        )
+        kind = type(function).__name__
+        raise ConfigError(f"distribution policy '{policy}' is {kind}, not a function (stages, cluster) -> fragments")
     return cast(Policy, function)
 
 

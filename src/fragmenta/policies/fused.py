@@ -6,14 +6,14 @@ from fragmenta.policies.cluster import Cluster
 
 
 def fused(stages: tuple[str, ...], cluster: Cluster) -> list[Fragment]:
-    """Every stage in one compiled program, replicated over devices, several iterations per launch.
+    """Every stage in one compiled program, replicated over devices, several iterations per call.
 
     Good for JAX environments on any number of devices: only what replicas must agree on crosses, such as gradients.
     """
     if cluster.host:
         raise ConfigError(
-            f"policy 'fused' is one compiled program, but '{cluster.host[0]}' of this environment runs on the host: "
-            f"use single_learner_coarse, single_learner_fine or multi_learner"
+            f"distribution policy 'fused' is one compiled program, but '{cluster.host[0]}' of this environment runs on "
+            f"the host: use single_learner_coarse, single_learner_fine or multi_learner"
         )
     replicas = cluster.replicas
     return [Fragment("all", stages, cluster.spread(replicas), replicas, axis="envs")]

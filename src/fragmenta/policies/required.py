@@ -16,8 +16,8 @@ def acting(policy: str, stages: tuple[str, ...], cluster: Cluster) -> tuple[str,
         return cluster.rollout
     others = ", ".join(stage for stage in stages if stage != "step")
     raise ConfigError(
-        f"policy '{policy}' places stage 'act' with 'step', but this algorithm has no 'act': rename the stage that "
-        f"chooses actions to 'act' (other stages: {others or 'none'}), or write your own distribution policy"
+        f"distribution policy '{policy}' places stage 'act' with 'step', but this algorithm has no 'act': rename the "
+        f"stage that chooses actions to 'act' (other stages: {others or 'none'}), or write your own distribution policy"
     )
 
 
@@ -27,7 +27,7 @@ def require(policy: str, required: tuple[str, ...], stages: tuple[str, ...], clu
     missing = [name for name in required if name not in available]
     if missing:
         raise ConfigError(
-            f"policy '{policy}' places stages {' and '.join(map(repr, required))}, but this algorithm has "
-            f"{', '.join(available)}: mark the function with @stage under that name, or choose a policy that needs no "
-            f"{missing[0]!r}, such as fused, multi_learner or single_learner_fine"
+            f"distribution policy '{policy}' places stages {' and '.join(map(repr, required))}, but this algorithm has "
+            f"{', '.join(available)}: mark the function with @stage under that name, or choose a distribution policy "
+            f"that needs no {missing[0]!r}, such as fused, multi_learner or single_learner_fine"
         )

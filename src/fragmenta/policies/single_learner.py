@@ -32,7 +32,7 @@ def single_learner_async(stages: tuple[str, ...], cluster: Cluster) -> list[Frag
     actor_stages = acting("single_learner_async", stages, cluster)
     if not set(stages) - set(actor_stages):
         raise ConfigError(
-            f"policy 'single_learner_async' needs a stage for the learner, but this algorithm has no stage "
+            f"distribution policy 'single_learner_async' needs a stage for the learner, but this algorithm has none "
             f"besides {' and '.join(actor_stages)}: mark the function that learns with @stage, or use fused"
         )
     latest = Delivery("learner", "latest", max_lag=cluster.max_lag)

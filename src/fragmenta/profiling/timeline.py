@@ -25,7 +25,7 @@ class Window:
     first: int = 5
     last: int = 25
     is_open: bool = False
-    own: bool = False
+    ignores_others: bool = False
     """Free-running fragments go by their own iterations, too, because they cannot see the others."""
 
     @staticmethod
@@ -143,7 +143,7 @@ class Stopwatch:
     def begins(self, iteration: int) -> bool:
         """Call it when an iteration begins; returns whether it is recorded."""
         inside = self._window.first <= iteration < self._window.last
-        if self._follows and not self._window.own:
+        if self._follows and not self._window.ignores_others:
             inside = self._window.is_open
         else:
             self._window.is_open = inside

@@ -9,7 +9,7 @@ from fragmenta.progress.terminal import PlainView, TerminalView
 from fragmenta.progress.watching import Watcher
 
 
-class View(Watcher, Protocol):
+class ProgressView(Watcher, Protocol):
     """Shows the progress of one run, and its end."""
 
     def close(self) -> None:
@@ -21,7 +21,7 @@ class View(Watcher, Protocol):
         ...
 
 
-def view_for(output: TextIO) -> View:
+def view_for(output: TextIO) -> ProgressView:
     """A curve if this is a notebook, a live view if the output is a terminal, otherwise plain lines."""
     if in_notebook():
         return NotebookView()

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from fragmenta.algorithms import Algorithm
-from fragmenta.display import curve, listing
-from fragmenta.engines import Placed
+from fragmenta.drawing.html_pieces import curve, listing
+from fragmenta.engines import ProcessLocation
 from fragmenta.graph import Plan
 from fragmenta.progress.live import clock, number, seconds_left
 from fragmenta.progress.terminal import summary_text
@@ -34,10 +34,10 @@ class NotebookView:
     def planned(self, plan: Plan, algorithm: Algorithm, steps: int, environments: str) -> None:
         """Show what is being compiled."""
         self._end = float(algorithm.total_steps)
-        self._line = f"policy {plan.policy}; environments: {environments}"
+        self._line = f"distribution policy {plan.policy}; environments: {environments}"
         self._draw("compiling ...")
 
-    def placed(self, workers: Sequence[Placed]) -> None:
+    def placed(self, workers: Sequence[ProcessLocation]) -> None:
         """Show how many processes run."""
         self._draw(f"{len(workers)} processes have started")
 

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from fragmenta.algorithms import Algorithm
 from fragmenta.command import command
-from fragmenta.engines import Placed
+from fragmenta.engines import ProcessLocation
 from fragmenta.graph import Plan, Program
 from fragmenta.graph.price import prices, whole_stages
 from fragmenta.progress.live import Picture, clock, number, seconds_left
@@ -37,7 +37,7 @@ PRICES = 4
 
 def plan_table(plan: Plan, algorithm: Algorithm, steps: int) -> Table:
     """A table of what runs where, and each replica's share."""
-    table = Table(title=f"policy {plan.policy}", title_justify="left", title_style="bold")
+    table = Table(title=f"distribution policy {plan.policy}", title_justify="left", title_style="bold")
     for column in ("fragment", "stages", "device", "replicas", "per replica", "crosses per iteration"):
         table.add_column(column)
     for program in plan.programs:
@@ -90,7 +90,7 @@ class PlainView:
         self._print("\n".join([*price_lines(plan), f"environments: {environments}"]))
         self._print("compiling ...")
 
-    def placed(self, workers: Sequence[Placed]) -> None:
+    def placed(self, workers: Sequence[ProcessLocation]) -> None:
         """Print where the processes run."""
         self._print("\n".join(_where(workers)))
 
@@ -140,7 +140,7 @@ class TerminalView:
         self._live = Live(self._picture, console=self._console, refresh_per_second=PER_SECOND)
         self._live.start()
 
-    def placed(self, workers: Sequence[Placed]) -> None:
+    def placed(self, workers: Sequence[ProcessLocation]) -> None:
         """Print where the processes run, above the live view."""
         self._console.print("\n".join(_where(workers)), highlight=False, markup=False)
 
@@ -163,7 +163,7 @@ class TerminalView:
         self._console.print(summary_text(summary, run_dir), highlight=False, soft_wrap=True, markup=False)
 
 
-def _where(workers: Sequence[Placed]) -> list[str]:
+def _where(workers: Sequence[ProcessLocation]) -> list[str]:
     width = max(len(worker.worker) for worker in workers)
     return [
         f"{worker.worker:<{width}}  on {worker.host}{f', node {worker.node[:8]}' if worker.node else ''}, "

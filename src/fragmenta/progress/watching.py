@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from fragmenta.algorithms import Algorithm
-from fragmenta.engines import Placed
+from fragmenta.engines import ProcessLocation
 from fragmenta.graph import Plan
 
 
@@ -29,7 +29,7 @@ class Watcher(Protocol):
         """Called before compilation: the plan, the steps of an iteration, the environments and where they run."""
         ...
 
-    def placed(self, workers: Sequence[Placed]) -> None:
+    def placed(self, workers: Sequence[ProcessLocation]) -> None:
         """Called once worker processes have started, and again for replaced ones."""
         ...
 

@@ -45,7 +45,7 @@ def files_below(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
-def fingerprint(path: Path) -> dict[str, Any]:
+def size_and_checksum(path: Path) -> dict[str, Any]:
     """Size and checksum of a file; OSError if it cannot be read."""
     content = path.read_bytes()
     return {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}

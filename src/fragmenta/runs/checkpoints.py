@@ -23,10 +23,10 @@ import numpy as np
 from fragmenta.errors import ConfigError
 from fragmenta.runs.checkpoint_files import (
     files_below,
-    fingerprint,
     flush,
     flush_folder,
     read_arrays,
+    size_and_checksum,
     write_arrays,
 )
 from fragmenta.runs.remarks import remark
@@ -105,7 +105,7 @@ class CheckpointFolder:
         temporary.mkdir()
         write_arrays(temporary / "state", arrays)
         descriptions = {n: {"shape": list(a.shape), "dtype": str(a.dtype)} for n, a in arrays.items()}
-        files = {str(path.relative_to(temporary)): fingerprint(path) for path in files_below(temporary)}
+        files = {str(path.relative_to(temporary)): size_and_checksum(path) for path in files_below(temporary)}
         manifest = {
             "schema": SCHEMA,
             "iteration": checkpoint.iteration,
@@ -151,7 +151,7 @@ class CheckpointFolder:
             if ".." in Path(file).parts or Path(file).is_absolute():
                 raise DamagedError(f"it names a file outside its folder, {file}")
             try:
-                actual = fingerprint(folder / file)
+                actual = size_and_checksum(folder / file)
             except OSError as error:
                 raise DamagedError(f"{file} cannot be read: {error.strerror}") from None
             if actual != expected:
@@ -199,9 +199,9 @@ class CheckpointFolder:
             print(f"fragmenta: {best}", file=sys.stderr)
         if name not in self.names():
             present = ", ".join(str(int(name)) for name in self.names()) or "none yet"
-            reason = "none has a return so far" if which == "best" else f"there are: {present}"
+            reason = "none has a return so far" if which == "best" else f"existing ones: {present}"
             raise ConfigError(
-                f"'{self.path}' has no checkpoint '{which}' ({reason}): choose best, last or an iteration of these"
+                f"'{self.path}' has no checkpoint '{which}' ({reason}): choose best, last or an existing iteration"
             )
         try:
             return self.load(name)
@@ -210,12 +210,12 @@ class CheckpointFolder:
 
     def best(self) -> "Best | None":
         """The best checkpoint, by evaluation if one was evaluated; None if none has a score."""
-        kept, found = self._kept(), list[Best]()
+        kept, candidates = self._kept(), list[Best]()
         for name in self.names():
             reason = kept.get(name)
             if reason and reason["score"] is not None and self._is_intact(name):
-                found.append(Best(int(name), reason["score"], reason["measure"]))
-        return max(found, key=lambda best: (best.measure == EVALUATION, best.score), default=None)
+                candidates.append(Best(int(name), reason["score"], reason["measure"]))
+        return max(candidates, key=lambda best: (best.measure == EVALUATION, best.score), default=None)
 
     def discard_after(self, iteration: int) -> None:
         """Delete the checkpoints of later iterations."""

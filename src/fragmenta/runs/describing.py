@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fragmenta.display import curve, listing, table
+from fragmenta.drawing.html_pieces import curve, listing, table
 from fragmenta.runs.episode_statistics import RecentEpisodes
 
 SHOWN = ("algorithm", "env", "policy", "engine", "replicas", "seed", "total_steps", "return_mean", "ended")
@@ -22,7 +22,7 @@ def describe(facts: Mapping[str, Any]) -> str:
     return f"{text}: {episodes}, {speed}{early}"
 
 
-def drawn(line: str, records: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> str:
+def as_html(line: str, records: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> str:
     """The line, the curve of the return, and a table of facts, as HTML."""
     recent, points = RecentEpisodes(), []
     for record in records:
@@ -30,9 +30,9 @@ def drawn(line: str, records: Sequence[Mapping[str, Any]], facts: Mapping[str, A
             recent.add(record["episodes"], record["return_mean"] * record["episodes"])
             points.append((record["steps"], recent.return_mean))
     end = records[-1]["steps"] if records else 0
-    rows = [(name, f"{value:,}" if isinstance(value, int) else str(value)) for name, value in _shown(facts)]
+    rows = [(name, f"{value:,}" if isinstance(value, int) else str(value)) for name, value in _entries(facts)]
     return listing(line) + curve(points, end, "environment steps", "return") + table(rows)
 
 
-def _shown(facts: Mapping[str, Any]) -> list[tuple[str, Any]]:
+def _entries(facts: Mapping[str, Any]) -> list[tuple[str, Any]]:
     return [(name.replace("_", " "), facts[name]) for name in SHOWN if facts.get(name) is not None]

@@ -15,8 +15,8 @@ HISTORY = "history.jsonl"
 
 @contextlib.contextmanager
 def recorded(run: Path, steps: int, stopped: tuple[type[BaseException], ...], **details: Any) -> Iterator[None]:
-    """Record the start of a run after so many steps, with details of it, and how it ends: done, stopped by one of these
-    errors, failed."""
+    """Record the start of a run after this many steps, with details, and how it ended: done, stopped (by one of these
+    errors) or failed."""
     _append(run, "resumed" if steps else "started", steps=steps, **details)
     try:
         yield
@@ -39,7 +39,7 @@ def read_history(run: Path) -> list[dict[str, Any]]:
 
 
 def resumes(run: Path) -> list[int]:
-    """The steps after which a run was resumed, without those that it went back behind."""
+    """The steps after which a run was resumed, without those that a later resume discarded."""
     marks: list[int] = []
     for event in read_history(run):
         if event["event"] == "resumed":
@@ -47,8 +47,8 @@ def resumes(run: Path) -> list[int]:
     return marks
 
 
-def state_of(run: Path) -> tuple[str, str]:
-    """The state of a run (running, done, stopped, failed), and when it changed; a killed run has failed."""
+def status_of(run: Path) -> tuple[str, str]:
+    """The status of a run (running, done, stopped, failed), and when it changed; a killed run has failed."""
     events = read_history(run)
     changed = events[-1]["time"] if events else ""
     if is_locked(run):

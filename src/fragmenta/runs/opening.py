@@ -20,7 +20,7 @@ from fragmenta.envs import ADAPTERS, ENVIRONMENTS, PROBES, Environment, EnvOptio
 from fragmenta.errors import ConfigError
 from fragmenta.policies import Cluster
 from fragmenta.runs.checkpoints import CHECKPOINTS, Checkpoint, CheckpointFolder
-from fragmenta.runs.describing import describe, drawn
+from fragmenta.runs.describing import as_html, describe
 from fragmenta.runs.predicting import TrainedPolicy
 from fragmenta.runs.run_directory import read_config, read_json, read_records
 from fragmenta.runs.seeds import Seeds, with_seeds
@@ -96,7 +96,7 @@ class Run:
         return f"Run '{self.path}' of {describe(self.config)}: not finished, {done}"
 
     def _repr_html_(self) -> str:
-        return drawn(repr(self), self._records(), self.config)
+        return as_html(repr(self), self._records(), self.config)
 
     def _records(self) -> list[dict[str, Any]]:
         path = self.path / "metrics.jsonl"

@@ -53,8 +53,8 @@ class RunDirectory:
         directory.write_text("metrics.jsonl", _lines(records))
         if (path / EVALUATIONS).exists():
             evaluations = read_records(path / EVALUATIONS)
-            kept = [record for record in evaluations if record.get("iteration", 0) <= iteration]
-            directory.write_text(EVALUATIONS, _lines(kept))
+            earlier_ones = [record for record in evaluations if record.get("iteration", 0) <= iteration]
+            directory.write_text(EVALUATIONS, _lines(earlier_ones))
         for name in ("params.safetensors", "summary.json"):
             (path / name).unlink(missing_ok=True)
         return directory

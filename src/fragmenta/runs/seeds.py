@@ -20,7 +20,7 @@ class Seeds(Algorithm):
 
     @property
     def steps_per_iteration(self) -> int | None:
-        """Environment steps per seed, where the program does not tell."""
+        """Environment steps per seed, where they cannot be counted in the program."""
         return self.inner.steps_per_iteration
 
     def init(self, env: Environment, key: jax.Array) -> Any:

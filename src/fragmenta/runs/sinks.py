@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from fragmenta.errors import ConfigError, load, unknown
+from fragmenta.errors import ConfigError, load_named, unknown
 
 VIDEO = "evaluation/video"
 
@@ -173,8 +173,8 @@ def check_sinks(names: Sequence[str]) -> None:
             raise unknown("sink", name, [*SINKS, "none"], ", or module:Class for your own")
         package = SINKS[name][0]
         if importlib.util.find_spec(package) is None:
-            wanted = "fragmenta" if name == "tensorboard" else f"fragmenta[{name}]"
-            raise ConfigError(f"sink '{name}' needs the package {package}: pip install '{wanted}'")
+            extra = "fragmenta" if name == "tensorboard" else f"fragmenta[{name}]"
+            raise ConfigError(f"sink '{name}' needs the package {package}: pip install '{extra}'")
 
 
 def open_sink(name: str, directory: Path, config: dict[str, Any]) -> Sink:
@@ -184,7 +184,7 @@ def open_sink(name: str, directory: Path, config: dict[str, Any]) -> Sink:
 
 
 def _own_sink(path: str) -> Callable[[Path, dict[str, Any]], Sink]:
-    kind = load("sink", path)
+    kind = load_named("sink", path)
     missing = [method for method in ("write", "close") if not callable(getattr(kind, method, None))]
     if missing:
         raise ConfigError(f"sink '{path}' has no method {missing[0]}: implement write(scalars, steps) and close()")

@@ -10,8 +10,8 @@ import numpy as np
 
 from fragmenta.runs.checkpoints import Checkpoint
 from fragmenta.runs.state import to_arrays
-from fragmenta.search.groups import Group, Programs, Task
-from fragmenta.search.population import exchange, next_exchange
+from fragmenta.search.groups import Programs, Task, TrialGroup
+from fragmenta.search.population import exploit_and_explore, next_exchange
 from fragmenta.search.program import Row, Training, row_of
 from fragmenta.search.trials import Proposal, Trial, curve_of, mean_curve, ranked
 from fragmenta.tracing.iteration import TOTALS
@@ -20,7 +20,7 @@ from fragmenta.training.blame import is_finite
 SAVE_SECONDS = 60.0
 MEMBERS = "members"
 """The array of a checkpoint with the values of a population, as JSON."""
-Report = Callable[[int, int, float | None], None]
+OnProgress = Callable[[int, int, float | None], None]
 """Called with the steps done per trial, the steps in total, and the best return so far."""
 
 
@@ -48,15 +48,15 @@ class GroupResult:
 
 @dataclasses.dataclass(frozen=True)
 class GroupRun:
-    """How a group is trained: from which checkpoint, where checkpoints go, when to stop, whom to tell."""
+    """How a group is trained: its checkpoint, where later ones go, when to stop, and what to call with the progress."""
 
     saved: Checkpoint | None
     save: Callable[[Checkpoint], Any]
     stop: Callable[[], bool]
-    report: Report
+    report: OnProgress
 
 
-def train_group(task: Task, programs: Programs, group: Group, run: GroupRun) -> GroupResult | None:
+def train_group(task: Task, programs: Programs, group: TrialGroup, run: GroupRun) -> GroupResult | None:
     """Train a group; None if it was stopped, after saving a checkpoint."""
     program, members = programs.of(group), list(group.proposals)
     changes: list[list[Any]] = [[] for _ in members]
@@ -78,7 +78,7 @@ def train_group(task: Task, programs: Programs, group: Group, run: GroupRun) -> 
         training.advance(until)
         if task.population is not None and training.iteration == until and not training.finished:
             before = members
-            members = exchange(training, members, task.population, task.seeds[0])
+            members = exploit_and_explore(training, members, task.population, task.seeds[0])
             for i, (old, new) in enumerate(zip(before, members, strict=True)):
                 if old is not new:
                     changes[i].append([training.steps, new.values])

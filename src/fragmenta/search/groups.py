@@ -7,7 +7,7 @@ from typing import Any
 
 from fragmenta.algorithms import Algorithm
 from fragmenta.envs import Environment, EnvOptions
-from fragmenta.search.program import Program
+from fragmenta.search.program import SweepProgram
 from fragmenta.search.ranges import Range
 from fragmenta.search.trials import Proposal
 from fragmenta.search.variants import traceable_fields
@@ -27,18 +27,20 @@ class Task:
 
 
 @dataclasses.dataclass(frozen=True)
-class Group:
+class TrialGroup:
     """Trials that differ only in the numbers of the traced fields, or one trial that cannot be part of a program."""
 
     proposals: tuple[Proposal, ...]
     traced: tuple[str, ...] | None
     """None if the trial is trained as an ordinary run."""
 
-    def split(self, parts: int) -> list["Group"]:
+    def split(self, parts: int) -> list["TrialGroup"]:
         """The trials in several groups of about the same size."""
         count = len(self.proposals)
         ends = [count * part // parts for part in range(parts + 1)]
-        return [Group(self.proposals[start:end], self.traced) for start, end in itertools.pairwise(ends) if end > start]
+        return [
+            TrialGroup(self.proposals[start:end], self.traced) for start, end in itertools.pairwise(ends) if end > start
+        ]
 
 
 class Programs:
@@ -48,32 +50,32 @@ class Programs:
     def __init__(self, algorithm: Algorithm, env: Environment) -> None:
         self.algorithm, self._env = algorithm, env
         self._traced: dict[Any, tuple[str, ...] | None] = {}
-        self._programs: dict[Any, Program] = {}
+        self._programs: dict[Any, SweepProgram] = {}
 
-    def groups(self, proposals: Sequence[Proposal]) -> list[Group]:
+    def groups(self, proposals: Sequence[Proposal]) -> list[TrialGroup]:
         """The proposals in groups, each of which can be one program."""
-        groups: list[Group] = []
+        groups: list[TrialGroup] = []
         if self._env.host_pool:
-            return [Group((proposal,), None) for proposal in proposals]
+            return [TrialGroup((proposal,), None) for proposal in proposals]
         for kind, alike in _alike(proposals, lambda _, value: not isinstance(value, float)):
             if kind not in self._traced:
                 names = list(alike[0].values)
                 self._traced[kind] = traceable_fields(alike[0].applied(self.algorithm), self._env, names)
             traced = self._traced[kind]
             if traced is None:
-                groups += [Group((proposal,), None) for proposal in alike]
+                groups += [TrialGroup((proposal,), None) for proposal in alike]
                 continue
             parts = _alike(alike, lambda name, _, traced=traced: name not in traced)
-            groups += [Group(tuple(part), traced) for _, part in parts]
+            groups += [TrialGroup(tuple(part), traced) for _, part in parts]
         return groups
 
-    def of(self, group: Group) -> Program:
+    def of(self, group: TrialGroup) -> SweepProgram:
         """The program that trains a group."""
         traced = group.traced or ()
         kind = traced, tuple(v for name, v in group.proposals[0].values.items() if name not in traced)
         if kind not in self._programs:
             template = group.proposals[0].applied(self.algorithm)
-            self._programs[kind] = Program(template, traced, self._env)
+            self._programs[kind] = SweepProgram(template, traced, self._env)
         return self._programs[kind]
 
 

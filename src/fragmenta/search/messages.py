@@ -11,14 +11,14 @@ import numpy as np
 
 from fragmenta.runs.checkpoints import Checkpoint
 from fragmenta.search.group_training import Candidate, GroupResult
-from fragmenta.search.groups import Group
+from fragmenta.search.groups import TrialGroup
 from fragmenta.search.trials import Proposal, Trial, read_trial, read_values
 
 Message = tuple[dict[str, Any], list[np.ndarray]]
 STATE, METRICS, SECONDS = "state/", "metrics/", "seconds"
 
 
-def group_message(group: Group, saved: Checkpoint | None) -> Message:
+def group_message(group: TrialGroup, saved: Checkpoint | None) -> Message:
     """A group to train, and the checkpoint to continue from."""
     proposals = [dataclasses.asdict(proposal) for proposal in group.proposals]
     message = {"proposals": proposals, "traced": group.traced, "saved": None}
@@ -28,12 +28,12 @@ def group_message(group: Group, saved: Checkpoint | None) -> Message:
     return message | {"saved": head}, arrays
 
 
-def read_group(message: dict[str, Any], arrays: Sequence[np.ndarray]) -> tuple[Group, Checkpoint | None]:
+def read_group(message: dict[str, Any], arrays: Sequence[np.ndarray]) -> tuple[TrialGroup, Checkpoint | None]:
     """The group of a message, and its checkpoint."""
     proposals = tuple(Proposal(p["number"], read_values(p["values"])) for p in message["proposals"])
     traced = message["traced"]
     saved = message["saved"] and read_checkpoint(message["saved"], arrays)
-    return Group(proposals, None if traced is None else tuple(traced)), saved
+    return TrialGroup(proposals, None if traced is None else tuple(traced)), saved
 
 
 def checkpoint_message(checkpoint: Checkpoint) -> Message:

@@ -14,9 +14,9 @@ from fragmenta.tracing.iteration import TOTALS
 from fragmenta.tracing.jaxprs import key_dtype
 
 EXCHANGES = 20
-"""How often members are exchanged in a training, at equal distances."""
+"""How often members are exchanged during training, at equal intervals."""
 SHARE = 4
-"""One in so many members is replaced by a copy of one of as many best ones."""
+"""One in this many members is replaced, by a copy of one of equally many best ones."""
 
 
 def check_population(ranges: dict[str, Range], traced: tuple[str, ...], members: int, seeds: int) -> None:
@@ -37,7 +37,9 @@ def next_exchange(iteration: int, iterations: int) -> int:
     return min(iterations, (iteration // every + 1) * every)
 
 
-def exchange(training: Training, members: list[Proposal], ranges: dict[str, Range], seed: int) -> list[Proposal]:
+def exploit_and_explore(
+    training: Training, members: list[Proposal], ranges: dict[str, Range], seed: int
+) -> list[Proposal]:
     """Replace the worst quarter of the members by changed copies of the best, and return the members with their new
     values. The copies take over state and history; the random keys stay different, since each row keeps its own."""
     random = np.random.default_rng((seed, training.iteration))

@@ -15,15 +15,15 @@ from fragmenta.engines.control import Connection, FailedError, Inbox, LostError,
 from fragmenta.engines.errors import user_error
 from fragmenta.engines.kinds import Launch, engine_named
 from fragmenta.engines.reception import Reception
-from fragmenta.search.group_training import GroupResult, Report
-from fragmenta.search.groups import Group, Task
-from fragmenta.search.here import SweepFolder
-from fragmenta.search.member import SERVE, pickled_task
+from fragmenta.search.group_training import GroupResult, OnProgress
+from fragmenta.search.groups import Task, TrialGroup
+from fragmenta.search.in_process import SweepFolder
 from fragmenta.search.messages import group_message, read_checkpoint, read_result, unpack_folder
+from fragmenta.search.trainer_process import SERVE, pickled_task
 from fragmenta_host.options import cores
 
 POLL_SECONDS = 0.2
-"""How often a stop and the end of processes are looked for."""
+"""How often to check for a stop request and for processes that have ended."""
 EXIT_SECONDS = 1.0
 """How long to wait for the exit status of a process that disconnected."""
 
@@ -50,12 +50,14 @@ class SweepProcesses:
         self._launcher = kind.launcher(Launch(self._names, [need] * count, SERVE), options)
         self._inbox: Inbox = queue.SimpleQueue()
         self._peers: dict[int, Peer] = {}
-        self._trains: dict[int, Group] = {}
+        self._trains: dict[int, TrialGroup] = {}
         """What each busy process trains."""
         self._restarts, self._closed = 0, False
         self._reception = Reception(self._launcher.address, count, self._arrived)
 
-    def train(self, groups: Sequence[Group], stop: Callable[[], bool], report: Report) -> Iterator[GroupResult]:
+    def train(
+        self, groups: Sequence[TrialGroup], stop: Callable[[], bool], report: OnProgress
+    ) -> Iterator[GroupResult]:
         """Train groups, several at the same time, and yield the result of each that was not stopped."""
         waiting, is_stopping = collections.deque(groups), False
         progress: dict[int, dict[str, Any]] = {}
@@ -97,14 +99,14 @@ class SweepProcesses:
         for peer in self._peers.values():
             peer.forget()
 
-    def _result(self, group: Group, message: dict[str, Any], arrays: list[np.ndarray]) -> GroupResult:
+    def _result(self, group: TrialGroup, message: dict[str, Any], arrays: list[np.ndarray]) -> GroupResult:
         if group.traced is None:
             (packed,) = arrays
             unpack_folder(packed, self._folder.runs(group.proposals[0].number))
             return read_result(message, [])
         return read_result(message, arrays)
 
-    def _begin(self, i: int, group: Group) -> None:
+    def _begin(self, i: int, group: TrialGroup) -> None:
         self._trains[i] = group
         if i in self._peers and not self._peers[i].lost:
             self._order(i)
@@ -120,7 +122,7 @@ class SweepProcesses:
         self._inbox.put((peer, {"report": "ready"}, []))
 
     def _messages(self) -> Iterator[tuple[Peer, dict[str, Any] | None, list[np.ndarray]]]:
-        """The next message of a process, unless none arrives in a while; those that arrive or end are seen to."""
+        """The next message of a process, unless none arrives in a while; also handles processes that connect or end."""
         for i in list(self._trains):
             if how := self._launcher.ended(i):
                 if i in self._peers:

@@ -32,7 +32,7 @@ class Row:
     seed: int
 
 
-class Program:
+class SweepProgram:
     """The loop of an algorithm over rows whose traced fields differ; calls with as many rows compile only once."""
 
     def __init__(self, template: Algorithm, fields: tuple[str, ...], env: Environment) -> None:
@@ -63,14 +63,14 @@ class Program:
 
     @property
     def iterations(self) -> int:
-        """Iterations of a whole training."""
+        """Iterations of a complete training run."""
         return -(-self.template.total_steps // self.steps_per_iteration)
 
 
 class Training:
     """Rows in training."""
 
-    def __init__(self, program: Program, rows: Sequence[Row], saved: Checkpoint | None = None) -> None:
+    def __init__(self, program: SweepProgram, rows: Sequence[Row], saved: Checkpoint | None = None) -> None:
         self.program, self.rows = program, list(rows)
         self.iteration, self.metrics = 0, dict[str, np.ndarray]()
         """Iterations done, and all metrics so far: one line per iteration, one column per row."""

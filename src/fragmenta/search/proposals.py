@@ -68,26 +68,26 @@ def _tpe(ranges: dict[str, Range], trials: int | None, seed: int) -> Propose:
     }
 
     def propose(finished: Sequence[Trial]) -> list[Proposal]:
-        # A new study every time, so that a sweep that was killed goes on like one that was not.
+        # A new study every time, so that a killed sweep continues like one that was not.
         sampler = optuna.samplers.TPESampler(
             seed=seed + len(finished), n_startup_trials=-(-count // TPE_BATCHES), multivariate=True, constant_liar=True,
         )  # fmt: skip
         study = optuna.create_study(direction="maximize", sampler=sampler)
         worst = min((trial.score for trial in finished if math.isfinite(trial.score)), default=0.0)
         for trial in sorted(finished, key=lambda trial: trial.number):
-            told = {
+            params = {
                 name: values.values.index(trial.values[name]) if isinstance(values, Choice) else trial.values[name]
                 for name, values in ranges.items()
             }
             score = trial.score if math.isfinite(trial.score) else worst
-            study.add_trial(optuna.trial.create_trial(params=told, distributions=space, value=score))
-        asked = [study.ask(space).params for _ in range(min(-(-count // TPE_BATCHES), count - len(finished)))]
+            study.add_trial(optuna.trial.create_trial(params=params, distributions=space, value=score))
+        proposed = [study.ask(space).params for _ in range(min(-(-count // TPE_BATCHES), count - len(finished)))]
         return [
             Proposal(
                 len(finished) + i,
                 {name: v.values[p[name]] if isinstance(v, Choice) else p[name] for name, v in ranges.items()},
             )
-            for i, p in enumerate(asked)
+            for i, p in enumerate(proposed)
         ]
 
     return propose

@@ -20,7 +20,7 @@ class Choice:
     values: tuple[Any, ...]
 
     def at(self, share: float) -> Any:
-        """The value at a share of the way through the list, from 0 up to but without 1."""
+        """The value at a share of the way through the list, from 0 to 1, exclusive."""
         return self.values[min(int(share * len(self.values)), len(self.values) - 1)]
 
     def grid(self, name: str) -> tuple[Any, ...]:
@@ -60,8 +60,8 @@ class Interval:
         """`points` numbers at equal distances, both ends included; ConfigError if the number of points is not given."""
         if self.points is None:
             kind = "log" if self.logarithmic else "uniform"
-            shown = f"{name}={kind}:{self.low:g}:{self.high:g}"
-            raise ConfigError(f"a grid needs a number of points for {shown}: write {shown}:5, or use --method random")
+            text = f"{name}={kind}:{self.low:g}:{self.high:g}"
+            raise ConfigError(f"a grid needs a number of points for {text}: write {text}:5, or use --method random")
         return tuple(dict.fromkeys(self.at(i / max(self.points - 1, 1)) for i in range(self.points)))
 
     def moved(self, value: float, up: bool) -> float | int:
@@ -99,10 +99,10 @@ def read_ranges(algorithm: Algorithm, search: Mapping[str, str | Sequence[Any]])
         if name not in kinds:
             raise unknown(f"hyper-parameter of {type(algorithm).__name__}", name, kinds)
     return {
-        name: _parsed(name, asked, kinds[name])
-        if isinstance(asked, str)
-        else Choice(_distinct(name, [_as_kind(value, kinds[name]) for value in asked]))
-        for name, asked in search.items()
+        name: _parsed(name, values, kinds[name])
+        if isinstance(values, str)
+        else Choice(_distinct(name, [_as_kind(value, kinds[name]) for value in values]))
+        for name, values in search.items()
     }
 
 

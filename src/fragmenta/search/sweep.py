@@ -1,4 +1,4 @@
-"""Search for good hyper-parameters: propose trials, train them in groups, keep what came out, and the best one."""
+"""Search for good hyper-parameters: propose trials, train them in groups, and keep the results and the best trial."""
 
 import contextlib
 import dataclasses
@@ -19,9 +19,9 @@ from fragmenta.runs.opening import describe_algorithm, describe_environment
 from fragmenta.runs.run_directory import RunDirectory, read_json
 from fragmenta.search.alone import best_run
 from fragmenta.search.best import BEST, replace_folder, write_best
-from fragmenta.search.group_training import GroupResult, Report
-from fragmenta.search.groups import Group, Programs, Task
-from fragmenta.search.here import Here, SweepFolder
+from fragmenta.search.group_training import GroupResult, OnProgress
+from fragmenta.search.groups import Programs, Task, TrialGroup
+from fragmenta.search.in_process import InProcessTrainer, SweepFolder
 from fragmenta.search.population import check_population
 from fragmenta.search.processes import SweepProcesses, default_jobs
 from fragmenta.search.proposals import proposals
@@ -56,7 +56,7 @@ class SweepWatcher(Protocol):
     """Receives the progress of a sweep; the terminal view is one."""
 
     def grouped(self, programs: int, trials: int, processes: int) -> None:
-        """Called before a batch of trials is trained as so many programs (0: each trial as an ordinary run)."""
+        """Called before a batch of trials is trained as this many programs (0: each trial as an ordinary run)."""
         ...
 
     def progressed(self, steps: int, total: int, best: float | None) -> None:
@@ -73,12 +73,14 @@ class Trainer(Protocol):
 
     processes: int
 
-    def train(self, groups: Sequence[Group], stop: Callable[[], bool], report: Report) -> Iterator[GroupResult]:
+    def train(
+        self, groups: Sequence[TrialGroup], stop: Callable[[], bool], report: OnProgress
+    ) -> Iterator[GroupResult]:
         """Train groups, and yield the result of each that was not stopped."""
         ...
 
     def close(self) -> None:
-        """End what was started."""
+        """End the processes that were started."""
         ...
 
 
@@ -87,7 +89,7 @@ class JobOptions:
     """Where the trials of a sweep are trained."""
 
     jobs: int | None = None
-    """Programs or trials to train at the same time, in one process each. Default: one per core, on a GPU one in all."""
+    """Programs or trials to train at the same time, in one process each. Default: one per core; one on a GPU."""
     engine: str = "processes"
     """Where processes run if there are several: processes (this machine) or ray."""
     address: str | None = None
@@ -188,7 +190,7 @@ def sweep(
 
 def _trainer(search: _Search, programs: Programs, jobs: int, options: JobOptions) -> Trainer:
     if jobs == 1:
-        return Here(search.task, programs, search.folder)
+        return InProcessTrainer(search.task, programs, search.folder)
     return SweepProcesses(search.task, search.folder, options.engine, options.launching, jobs)
 
 
@@ -249,7 +251,7 @@ def _directory(path: Path, settings: dict[str, Any], jobs: int) -> tuple[Path, i
 
 def _trained(
     search: _Search, programs: Programs, trainer: Trainer, batch: Sequence[Proposal], finished: list[Trial], stop: Stop
-) -> Iterator[tuple[Group, GroupResult]]:
+) -> Iterator[tuple[TrialGroup, GroupResult]]:
     """Train a batch, and yield the result of each group as it is finished."""
     groups = programs.groups(batch)
     if search.watcher:

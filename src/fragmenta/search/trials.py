@@ -1,4 +1,4 @@
-"""Trials: what each one tries, what came out, and the files that keep both."""
+"""Trials: the values that each one tries, its results, and the files that store both."""
 
 import csv
 import dataclasses

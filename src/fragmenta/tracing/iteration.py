@@ -42,7 +42,7 @@ def steps_per_iteration(algorithm: Algorithm, counted: int | None) -> int:
         name = type(algorithm).__name__
         raise ConfigError(
             f"{name}.iterate steps its environments in a while loop, so that their steps cannot be counted in advance: "
-            f"define the property steps_per_iteration of {name} with the number that is meant"
+            f"define the property steps_per_iteration of {name}"
         )
     return algorithm.steps_per_iteration
 

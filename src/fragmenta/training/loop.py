@@ -38,7 +38,7 @@ STRETCH_SECONDS = 1.0
 
 
 @dataclasses.dataclass(frozen=True)
-class Job:
+class PreparedRun:
     """A run that is ready to start."""
 
     setup: Setup
@@ -66,100 +66,100 @@ class Job:
         return self.setup.plan
 
 
-def run_job(job: Job, start: Start) -> Result:
+def run_loop(run: PreparedRun, start: Start) -> Result:
     """Train until the end, a stop request or a failure; the last good state is saved in every case."""
     compiling = time.monotonic()
-    window = Window.within(_iterations(job, start.steps)) if job.timeline else None
-    setup = dataclasses.replace(job.setup, window=window, placed=job.watcher.placed if job.watcher else None)
-    engine = ENGINES[job.identity["engine"]](setup)
-    with engine.env.opened(job.plan.lanes), engine:
+    window = Window.within(_iterations(run, start.steps)) if run.timeline else None
+    setup = dataclasses.replace(run.setup, window=window, placed=run.watcher.placed if run.watcher else None)
+    engine = ENGINES[run.identity["engine"]](setup)
+    with engine.env.opened(run.plan.lanes), engine:
         state, last_good = start.state(engine.env)
         leaves, structure = jax.tree.flatten(state)
         engine.begin(leaves, last_good.in_flight)
         del state, leaves  # the engine has its own copy
-        job.stop.is_compiling = False
-        log = _Log(job, start.iteration, start.steps, start.records, time.monotonic() - compiling)
+        run.stop.is_compiling = False
+        log = _Log(run, start.iteration, start.steps, start.records, time.monotonic() - compiling)
         try:
-            while log.iteration < log.iterations and not job.stop:
-                for report in engine.run(_stretch(job, log)):
+            while log.iteration < log.iterations and not run.stop:
+                for report in engine.run(_stretch(run, log)):
                     log.add(report)
-                    if not job.callbacks.each_iteration:
+                    if not run.callbacks.each_iteration:
                         log.commit()
                     if not is_finite([np.asarray(value) for value in log.losses.values()]):
-                        raise _not_finite(job, start, log, last_good)
+                        raise _not_finite(run, start, log, last_good)
                 log.call("on_iteration", engine, structure)
                 log.commit()
-                if job.saver is None or not log.is_time_to_save():
+                if run.saver is None or not log.is_time_to_save():
                     continue
                 state = jax.tree.unflatten(structure, engine.state())
-                if not is_finite(job.algorithm.params(state)):
-                    raise _not_finite(job, start, log, last_good)
+                if not is_finite(run.algorithm.params(state)):
+                    raise _not_finite(run, start, log, last_good)
                 last_good = Checkpoint(to_arrays(state), log.iteration, log.steps, in_flight=engine.in_flight())
-                if job.evaluation:
-                    job.evaluation.consider(last_good, job.algorithm.params(state))
+                if run.evaluation:
+                    run.evaluation.consider(last_good, run.algorithm.params(state))
                 else:
-                    job.saver.consider(last_good, log.tally.return_mean)
-                if job.saver.due(log.iteration):
-                    job.saver.save(last_good)
+                    run.saver.consider(last_good, log.tally.return_mean)
+                if run.saver.due(log.iteration):
+                    run.saver.save(last_good)
                 log.call_about_files(engine, structure)
             engine.finish()
         finally:
             log.commit()
-            if job.saver:
-                job.saver.save(last_good)
+            if run.saver:
+                run.saver.save(last_good)
         state = jax.tree.unflatten(structure, engine.state())
         jax.block_until_ready(state)
         log.end()
-        if job.evaluation and job.stop.signal is None:
-            job.evaluation.finish()
-        if job.saver:
-            job.saver.close()
+        if run.evaluation and run.stop.signal is None:
+            run.evaluation.finish()
+        if run.saver:
+            run.saver.close()
         log.call_about_files(engine, structure)
         timelines, replaced = engine.timelines(), engine.replaced
-    if job.directory and window:
-        write_timeline(job.directory.path, timelines)
-    result = _result(job, log, state)
+    if run.directory and window:
+        write_timeline(run.directory.path, timelines)
+    result = _result(run, log, state)
     return dataclasses.replace(result, summary=result.summary | {"replaced": replaced}) if replaced else result
 
 
-def _stretch(job: Job, log: "_Log") -> int:
+def _stretch(run: PreparedRun, log: "_Log") -> int:
     """Iterations until the next check: about one second, and not past the next checkpoint or evaluation."""
     remaining = log.iterations - log.iteration
-    if job.callbacks.each_iteration:
+    if run.callbacks.each_iteration:
         return 1
-    if job.saver is None:
+    if run.saver is None:
         return remaining
-    until_due = min((every - log.iteration % every for every in _periods(job)), default=remaining)
+    until_due = min((every - log.iteration % every for every in _periods(run)), default=remaining)
     completed = log.iteration - log.began
     affordable = int(STRETCH_SECONDS * completed / max(log.seconds, 1e-9)) if completed else 1
     return max(1, min(remaining, affordable, until_due))
 
 
-def _periods(job: Job) -> list[int]:
+def _periods(run: PreparedRun) -> list[int]:
     """Iterations between two checkpoints, and between two evaluations, where they are given."""
-    periods = [job.saver.every if job.saver else 0, job.evaluation.every if job.evaluation else 0]
+    periods = [run.saver.every if run.saver else 0, run.evaluation.every if run.evaluation else 0]
     return [period for period in periods if period]
 
 
-def _iterations(job: Job, done: int) -> int:
+def _iterations(run: PreparedRun, done: int) -> int:
     """Iterations left after `done` steps."""
-    return -(-(job.algorithm.total_steps - done) // job.steps_per_iteration)
+    return -(-(run.algorithm.total_steps - done) // run.steps_per_iteration)
 
 
 class _Log:
     """Counters and statistics of a run so far."""
 
     def __init__(
-        self, job: Job, iteration: int, steps: int, earlier: Sequence[dict[str, Any]], compile_seconds: float
+        self, run: PreparedRun, iteration: int, steps: int, earlier: Sequence[dict[str, Any]], compile_seconds: float
     ) -> None:
-        self._job, self.compile_seconds = job, compile_seconds
+        self._run, self.compile_seconds = run, compile_seconds
         self.began = self.iteration = iteration
         self._steps_before = self.steps = steps
-        self.iterations = iteration + _iterations(job, steps)
+        self.iterations = iteration + _iterations(run, steps)
         self.records: list[dict[str, Any]] = []
         """Only for a run without a directory."""
         self.losses: dict[str, Any] = {}
-        seeds = len(job.algorithm.seeds) if isinstance(job.algorithm, Seeds) else 0
+        seeds = len(run.algorithm.seeds) if isinstance(run.algorithm, Seeds) else 0
         self.tally, self._seeds = SeedTally(seeds) if seeds else Tally(), max(1, seeds)
         for record in earlier:
             self.tally.recall(record)
@@ -174,15 +174,15 @@ class _Log:
         """Metrics of callbacks for the next record."""
         self._measures = Measures()
         self._running = time.monotonic()
-        if job.watcher:
-            job.watcher.compiled(compile_seconds)
+        if run.watcher:
+            run.watcher.compiled(compile_seconds)
 
     def add(self, report: Any) -> None:
         """Count an iteration; `commit` stores its record."""
         values = jax.device_get(report.metrics)
-        metrics = {name: values[i] for i, name in enumerate(self._job.plan.graph.metric_names)}
+        metrics = {name: values[i] for i, name in enumerate(self._run.plan.graph.metric_names)}
         self.losses = {name: value for name, value in metrics.items() if name not in TOTALS}
-        self.steps += self._job.steps_per_iteration
+        self.steps += self._run.steps_per_iteration
         self.seconds = time.monotonic() - self._running
         seconds = round(self._seconds_before + self.seconds, 6)
         record = {"iteration": self.iteration, "steps": self.steps, "seconds": seconds, **self.tally.add(metrics)}
@@ -198,17 +198,17 @@ class _Log:
         self._latest = self._progress = Progress(self.iteration, self.iterations, self.steps, rate, mean, record)
 
     def commit(self) -> None:
-        """Store the record of the latest iteration, if that is still to do, and report the progress."""
+        """Store the record of the latest iteration, if it is not stored yet, and report the progress."""
         if (progress := self._progress) is None:
             return
         progress.record.update(self._added)
         self._progress, self._added = None, {}
-        if self._job.metrics:
-            self._job.metrics.add(progress.record)
+        if self._run.metrics:
+            self._run.metrics.add(progress.record)
         else:
             self.records.append(progress.record)
-        if self._job.watcher:
-            self._job.watcher.progressed(progress)
+        if self._run.watcher:
+            self._run.watcher.progressed(progress)
 
     def call(self, name: str, engine: Engine, structure: Any, **event: Any) -> None:
         """Call the callbacks about the latest iteration, and see whether the target return is reached."""
@@ -216,25 +216,25 @@ class _Log:
             return
 
         def params() -> Any:
-            return self._job.algorithm.params(jax.tree.unflatten(structure, engine.state()))
+            return self._run.algorithm.params(jax.tree.unflatten(structure, engine.state()))
 
-        moment = Moment(self._latest, params, self._added, self._job.stop, **event)
-        self._job.callbacks.call(name, moment)
-        self._job.callbacks.check_return(moment, self.tally.has_enough_episodes)
+        moment = Moment(self._latest, params, self._added, self._run.stop, **event)
+        self._run.callbacks.call(name, moment)
+        self._run.callbacks.check_return(moment, self.tally.has_enough_episodes)
 
     def call_about_files(self, engine: Engine, structure: Any) -> None:
         """Call the callbacks about the evaluations and checkpoints that were written since the last time."""
-        for record in self._job.evaluation.written() if self._job.evaluation else ():
+        for record in self._run.evaluation.written() if self._run.evaluation else ():
             self.call("on_evaluation", engine, structure, evaluation=record)
-        for path in self._job.saver.written() if self._job.saver else ():
+        for path in self._run.saver.written() if self._run.saver else ():
             self.call("on_checkpoint", engine, structure, checkpoint=path)
 
     def is_time_to_save(self) -> bool:
         """Whether the state is to be copied now: once per stretch, also if iterations are computed one by one."""
-        job, now = self._job, self.seconds
-        due = any(self.iteration % period == 0 for period in _periods(job))
-        last = bool(job.stop) or self.iteration == self.iterations
-        if job.callbacks.each_iteration and not due and not last and now - self._saved_at < STRETCH_SECONDS:
+        run, now = self._run, self.seconds
+        due = any(self.iteration % period == 0 for period in _periods(run))
+        last = bool(run.stop) or self.iteration == self.iterations
+        if run.callbacks.each_iteration and not due and not last and now - self._saved_at < STRETCH_SECONDS:
             return False
         self._saved_at = now
         return True
@@ -249,49 +249,49 @@ class _Log:
         return self._seeds * (self.steps - self._steps_before) / max(self.seconds, 1e-9)
 
 
-def _result(job: Job, log: _Log, state: Any) -> Result:
-    params = job.algorithm.params(state)
+def _result(run: PreparedRun, log: _Log, state: Any) -> Result:
+    params = run.algorithm.params(state)
     summary = {
-        **job.identity,
+        **run.identity,
         "total_steps": log.steps,
         "iterations": log.iteration,
         "steps_per_second": round(log.rate, 1),
         "compile_seconds": round(log.compile_seconds, 3),
-        "wall_seconds": round(time.monotonic() - job.started, 3),
+        "wall_seconds": round(time.monotonic() - run.started, 3),
         "return_mean": log.tally.return_mean,
-        "ended": job.stop.reason or "completed",
+        "ended": run.stop.reason or "completed",
         "params_sha256": sha256(params),
     }
-    env = job.setup.env
+    env = run.setup.env
     if env.restarts:
         summary["env_restarts"] = env.restarts
     if log.lags:
         summary |= {"lag_mean": round(log.lag_total / log.lags, 3), "lag_max": log.lag_most}
         summary["dropped"] = log.dropped
-    if job.stop.signal is not None and log.iteration < log.iterations:
-        assert job.directory is not None
-        name, path = signal.Signals(job.stop.signal).name, job.directory.path
-        saved = f"saved after {log.steps:,} of {job.algorithm.total_steps:,} steps"
-        raise StoppedError(job.stop.signal, f"{name}: {saved}; continue with: {command('resume', path)}")
-    if isinstance(job.algorithm, Seeds) and isinstance(log.tally, SeedTally):
-        summary["per_seed"] = seed_summaries(job.algorithm, params, log.tally)
-    records = StoredRecords(job.directory.path / "metrics.jsonl", log.began) if job.directory else log.records
-    return Result(params, state, records, summary, job.algorithm, env)
+    if run.stop.signal is not None and log.iteration < log.iterations:
+        assert run.directory is not None
+        name, path = signal.Signals(run.stop.signal).name, run.directory.path
+        saved = f"saved after {log.steps:,} of {run.algorithm.total_steps:,} steps"
+        raise StoppedError(run.stop.signal, f"{name}: {saved}; continue with: {command('resume', path)}")
+    if isinstance(run.algorithm, Seeds) and isinstance(log.tally, SeedTally):
+        summary["per_seed"] = seed_summaries(run.algorithm, params, log.tally)
+    records = StoredRecords(run.directory.path / "metrics.jsonl", log.began) if run.directory else log.records
+    return Result(params, state, records, summary, run.algorithm, env)
 
 
-def _not_finite(job: Job, start: Start, log: _Log, last_good: Checkpoint) -> NotFiniteError:
+def _not_finite(run: PreparedRun, start: Start, log: _Log, last_good: Checkpoint) -> NotFiniteError:
     """The error for non-finite values: the stage that produced them, what is saved, how to continue."""
     wrong = [n for n, value in log.losses.items() if not is_finite([np.asarray(value)])] or ["parameters"]
     stage = None
-    env = job.setup.env
+    env = run.setup.env
     if env.is_replayable:  # others have moved on and cannot repeat it
         state = start.restored(env, last_good)
-        stage = first_bad_stage(job.algorithm, env, job.plan.graph, state, log.iteration - last_good.iteration)
+        stage = first_bad_stage(run.algorithm, env, run.plan.graph, state, log.iteration - last_good.iteration)
     cause = f"stage '{stage}' produced NaN or Inf from finite inputs" if stage else "NaN or Inf appeared"
     description = f"{cause} in iteration {log.iteration - 1} ({', '.join(wrong)})"
-    if job.saver is None or job.directory is None:
+    if run.saver is None or run.directory is None:
         return NotFiniteError(f"{description}: try a smaller learning rate")
     saved = f"the state after iteration {last_good.iteration} is saved"
-    path = job.directory.path
+    path = run.directory.path
     smaller = f"for a smaller learning rate, call fragmenta.resume('{path}', algorithm=...) in Python"
     return NotFiniteError(f"{description}; {saved}: continue with {command('resume', path)}; {smaller}")

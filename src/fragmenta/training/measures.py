@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from fragmenta.engines import Report
+from fragmenta.engines import IterationReport
 
 WINDOW = 1.0
 """Seconds over which steps per second are averaged."""
@@ -24,7 +24,7 @@ class Measures:
         self._marks = collections.deque([(0.0, 0)])
         self._memory_measured_at = -MEMORY_EVERY
 
-    def of(self, report: Report, steps: int, seconds: float) -> dict[str, Any]:
+    def of(self, report: IterationReport, steps: int, seconds: float) -> dict[str, Any]:
         """Measurements after an iteration, by name; `steps` and `seconds` count from the start of training."""
         marks = self._marks
         marks.append((seconds, steps))

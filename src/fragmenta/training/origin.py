@@ -14,7 +14,7 @@ from fragmenta.runs.state import from_arrays
 
 
 @dataclasses.dataclass(frozen=True)
-class Origin:
+class ParentRun:
     """The run whose parameters another one starts from."""
 
     description: dict[str, Any]
@@ -26,7 +26,7 @@ class Origin:
         return f"starts from the parameters of '{self.description['run']}' after {self.description['steps']:,} steps"
 
 
-def origin_of(source: str | Path | Run, algorithm: Algorithm, env: Environment) -> Origin:
+def origin_of(source: str | Path | Run, algorithm: Algorithm, env: Environment) -> ParentRun:
     """The parameters of a run for an algorithm on an environment; ConfigError if names, shapes or types differ."""
     run = source if isinstance(source, Run) else load(source)
     run.check_one_seed()
@@ -34,4 +34,4 @@ def origin_of(source: str | Path | Run, algorithm: Algorithm, env: Environment) 
     key = jax.random.key(0)
     jax.eval_shape(lambda params: algorithm.with_params(algorithm.init(env, key), params), params)
     description = {"run": str(run.path), "checkpoint": run.checkpoint, "steps": run.steps()}
-    return Origin({**description, "params_sha256": sha256(params)}, params)
+    return ParentRun({**description, "params_sha256": sha256(params)}, params)

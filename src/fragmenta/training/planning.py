@@ -20,7 +20,7 @@ from fragmenta.tracing.iteration import steps_per_iteration
 from fragmenta.tracing.trace import trace
 from fragmenta.training.defaults import default_policy, default_replicas
 from fragmenta.training.options import RunOptions
-from fragmenta.training.origin import Origin
+from fragmenta.training.origin import ParentRun
 from fragmenta.training.seeds import check_seeds
 from fragmenta.version import __version__
 
@@ -40,7 +40,7 @@ class Request:
     seed: int
     seeds: int
     options: RunOptions
-    origin: Origin | None = None
+    origin: ParentRun | None = None
     """The run whose parameters it starts from."""
 
 
@@ -122,7 +122,7 @@ def plan_run(request: Request) -> PlannedRun:
     if plan.lags and not algorithm.allows_lag:
         raise ConfigError(
             f"{type(algorithm).__name__} does not declare that it tolerates acting with stale parameters: "
-            f"choose a synchronous policy without lag, or set allows_lag = True in it if it does"
+            f"choose a synchronous distribution policy without lag, or set allows_lag = True in it if it does"
         )
     return PlannedRun(request, policy, cluster, plan, _steps_per_iteration(request, plan), why_replicas)
 
@@ -148,8 +148,8 @@ def _check_bound_here(request: Request, apart: bool) -> None:
 
 
 def check_run(algorithm: Algorithm, env: Environment, engine: str) -> None:
-    """Refuse what no policy could run: an unknown engine, a random number generator whose output depends on how
-    programs are split, or hyper-parameters that do not fit the environment."""
+    """Raise ConfigError for what no distribution policy can run: an unknown engine, a random number generator whose
+    output depends on how programs are split, or hyper-parameters that do not fit the environment."""
     engine_named(engine)
     generator = setting("jax_default_prng_impl")
     if generator != "threefry2x32":

@@ -10,7 +10,7 @@ import numpy as np
 from fragmenta.algorithms import Algorithm
 from fragmenta.envs import Environment
 from fragmenta.errors import ConfigError
-from fragmenta.runs.describing import describe, drawn
+from fragmenta.runs.describing import as_html, describe
 from fragmenta.runs.predicting import TrainedPolicy
 from fragmenta.runs.seeds import Seeds
 
@@ -37,7 +37,7 @@ class Result:
         return f"Result of {describe(self.summary)}"
 
     def _repr_html_(self) -> str:
-        return drawn(repr(self), self.metrics, self.summary)
+        return as_html(repr(self), self.metrics, self.summary)
 
     @functools.cached_property
     def _policy(self) -> TrainedPolicy:

@@ -15,13 +15,14 @@ from fragmenta.runs.seeds import Seeds, of_seed, record_of_seed
 
 
 def check_seeds(policy: str | Policy, count: int) -> None:
-    """Raise ConfigError if there are no seeds, or if the policy would split the program of several."""
+    """Raise ConfigError if there are no seeds, or if the distribution policy would split the program of several."""
     if count < 1:
         raise ConfigError(f"seeds is {count}: it must be at least 1")
     if count > 1 and resolve(policy) is not fused:
         name = policy if isinstance(policy, str) else policy.__name__
         raise ConfigError(
-            f"{count} seeds are trained as one program, but policy '{name}' splits it: use fused, or start {count} runs"
+            f"{count} seeds are trained as one program, but distribution policy '{name}' splits it: use fused, or "
+            f"start {count} runs"
         )
 
 

@@ -1,4 +1,4 @@
-"""What works beside training in the background: metrics, checkpoints, evaluation, signals."""
+"""What a run does in the background: writes metrics and checkpoints, evaluates, and watches for signals."""
 
 import contextlib
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from fragmenta.training.stopping import Stop, stopped_by_signals
 
 
 class Services(NamedTuple):
-    """What works beside training."""
+    """The background work of a run."""
 
     metrics: MetricsLog | None
     saver: Saver | None

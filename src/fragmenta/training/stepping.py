@@ -1,4 +1,4 @@
-"""How a run steps its environments: decided before it starts, and said in the line `environments:`."""
+"""How a run steps its environments: decided before it starts, and reported in the line `environments:`."""
 
 import contextlib
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from fragmenta.training.planning import PlannedRun
 
 @contextlib.contextmanager
 def settled(run: PlannedRun) -> Iterator[str]:
-    """Decide how the environments are stepped, which may need a measurement, and yield the line that says so.
+    """Decide how the environments are stepped, which may need a measurement, and yield the line that reports it.
 
     Processes started for it serve the run, and end with this context. Those of an engine decide for themselves.
     """

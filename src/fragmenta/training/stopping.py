@@ -61,7 +61,7 @@ def stopped_by_signals() -> Iterator[Stop]:
     except BaseException:
         if listener.second is None:
             raise
-        # JAX makes another error of a KeyboardInterrupt in a callback.
+        # JAX turns a KeyboardInterrupt in a callback into another error.
         interrupted = listener.second == signal.SIGINT
         raise KeyboardInterrupt if interrupted else StoppedError(listener.second, "interrupted") from None
     finally:
@@ -74,7 +74,7 @@ def stopped_by_signals() -> Iterator[Stop]:
 
 
 class _Listener:
-    """A thread that hears of signals at once: Python's handlers wait until a compilation in the main thread is over."""
+    """A thread that is notified of signals at once: Python's handlers wait until the main thread has compiled."""
 
     def __init__(self, stop: Stop) -> None:
         self._stop = stop
@@ -109,10 +109,12 @@ class _Listener:
             self._leave_terminal()
         second = None if self._stop.is_compiling else self._next(ITERATION_SECONDS)
         if second is None:
-            what = "once it has compiled" if self._stop.is_compiling else "after this iteration"
+            when = "after compiling" if self._stop.is_compiling else "after this iteration"
             name = signal.Signals(number).name
             with contextlib.suppress(OSError):
-                print(f"fragmenta: {name}: it will save and end {what}; once more ends it at once", file=sys.stderr)
+                print(
+                    f"fragmenta: {name}: the run saves and ends {when}; a second one ends it at once", file=sys.stderr
+                )
             second = self._next(None)
         if second:
             self._end_anyway(second)

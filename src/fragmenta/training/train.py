@@ -29,9 +29,9 @@ from fragmenta.runs.saving import SaveOptions
 from fragmenta.runs.seeds import Seeds
 from fragmenta.runs.sinks import TrackingOptions
 from fragmenta.training.callbacks import Callbacks
-from fragmenta.training.loop import Job, run_job
+from fragmenta.training.loop import PreparedRun, run_loop
 from fragmenta.training.options import RunOptions
-from fragmenta.training.origin import Origin, origin_of
+from fragmenta.training.origin import ParentRun, origin_of
 from fragmenta.training.planning import PlannedRun, Request, plan_run
 from fragmenta.training.result import Result
 from fragmenta.training.seeds import write_seeds
@@ -66,17 +66,18 @@ def train(
     `algorithm` is a name as on the command line, a class or an instance; hyper-parameters are given by keyword, as in
     `train("ppo", "CartPole-v1", learning_rate=3e-4)`. `env` is a name, a `fragmenta.Environment`, a `gymnasium.Env`,
     its class, a function that makes one, or a `VectorEnv`, whose number of environments is then `num_envs`.
-    `policy` decides what runs where; only an asynchronous one changes the result. It defaults to `fused`, or to
-    `single_learner_coarse` for environments on the host. `engine` is `local`, `processes` or `ray`. `cluster` sets the
-    devices (default: all of this machine), the replicas (default: one or two) and the allowed lag. `seeds` trains that
-    many seeds, starting at `seed`, as one program; the seed is then the leading dimension of parameters and state.
+    `policy` is the distribution policy, which decides what runs where; only an asynchronous one changes the result. It
+    defaults to `fused`, or to `single_learner_coarse` for environments on the host. `engine` is `local`, `processes` or
+    `ray`. `cluster` sets the devices (default: all of this machine), the replicas (default: one or two) and the allowed
+    lag. `seeds` trains that many seeds, starting at `seed`, as one program; the seed is then the leading dimension of
+    parameters and state.
     With `run_dir`, the run writes metrics and checkpoints there, and Ctrl-C ends it so that `resume` can continue it.
     `options` has everything else: environments, engine, checkpoints, evaluation, sinks, timeline.
 
     The progress is shown on standard error, or as a curve in a notebook, unless `progress` is False or a `watcher`
     gets it. `callbacks` are objects with `on_iteration`, `on_evaluation` or `on_checkpoint`, which take a `Moment`.
-    `stop_at_return` ends the run once the mean return of the latest 100 episodes is that high. `start_from` is a run
-    whose parameters to start from, by its directory or as `load` returns it, for example with a checkpoint.
+    `stop_at_return` ends the run once the mean return of the latest 100 episodes reaches it. `start_from` is the run
+    whose parameters to start with: its directory, or what `load` returns, for example for a checkpoint.
     """
     options = options or RunOptions()
     if total_steps is not None:
@@ -89,7 +90,7 @@ def train(
     environment = make(env, options.env)
     name, arguments = describe_environment(env, environment, options.env)
     trained = _with_count(algorithm, hyper_parameters, fixed_count(env, environment))
-    called = Callbacks(callbacks, stop_at_return)
+    user_callbacks = Callbacks(callbacks, stop_at_return)
     run = plan_run(
         Request(trained, environment, name, arguments, policy, engine, cluster, seed, seeds, options),
     )
@@ -99,10 +100,10 @@ def train(
         run = dataclasses.replace(run, request=dataclasses.replace(run.request, origin=origin))
         details["start_from"] = origin.description
     if run_dir is None:
-        return _show(run, None, None, called, watcher, progress)
+        return _show(run, None, None, user_callbacks, watcher, progress)
     directory = RunDirectory.new(Path(run_dir))
     with locked(directory.path), recorded(directory.path, 0, STOPPED, **details):
-        return _show(run, directory, None, called, watcher, progress)
+        return _show(run, directory, None, user_callbacks, watcher, progress)
 
 
 def resume(
@@ -120,7 +121,7 @@ def resume(
     callbacks: Sequence[Any] = (),
     stop_at_return: float | None = None,
 ) -> Result:
-    """Continue a run from its latest checkpoint in the same directory, under the same or another policy and engine.
+    """Continue a run from its latest checkpoint, under the same or another distribution policy and engine.
 
     Pass `algorithm` and `env` if only Python code can create them; a larger `total_steps` extends the run. From another
     checkpoint (`best`, or an iteration), everything after it is discarded. Progress, callbacks and a return to stop at
@@ -151,25 +152,25 @@ def resume(
         cluster = cluster or engine_named(chosen).cluster(options.engine, lag=config["lag"], max_lag=config["max_lag"])
         environment = opened.env, config["env"], config["env_options"]
         seeds = config["seed"], config["seeds"]
-        origin = Origin(config["start_from"]) if config.get("start_from") else None
+        origin = ParentRun(config["start_from"]) if config.get("start_from") else None
         placed = policy or config["policy"], chosen, cluster
         run = plan_run(Request(resumed, *environment, *placed, *seeds, options, origin))
-        called = Callbacks(callbacks, stop_at_return)
+        user_callbacks = Callbacks(callbacks, stop_at_return)
         directory = RunDirectory.reopened(opened.path, began.iteration)
         if checkpoint != "last":
             folder.discard_after(began.iteration)
         with recorded(opened.path, began.steps, STOPPED):
-            return _show(run, directory, began, called, watcher, progress)
+            return _show(run, directory, began, user_callbacks, watcher, progress)
 
 
 def _with_count(algorithm: AlgorithmLike, hyper_parameters: dict[str, Any], count: int | None) -> Algorithm:
-    """The algorithm for as many environments as were given, if that was a fixed number."""
+    """The algorithm, with as many environments as `env` has if that is a fixed number."""
     if count is not None and not isinstance(algorithm, Algorithm):
         hyper_parameters.setdefault("num_envs", count)
     chosen = algorithm_from(algorithm, hyper_parameters)
     if count is not None and chosen.num_envs != count:
-        given = "one environment that cannot be copied" if count == 1 else f"a vector of {count} environments"
-        raise ConfigError(f"num_envs is {chosen.num_envs}, but env is {given}: use num_envs={count}")
+        kind = "one environment that cannot be copied" if count == 1 else f"a vector of {count} environments"
+        raise ConfigError(f"num_envs is {chosen.num_envs}, but env is {kind}: use num_envs={count}")
     return chosen
 
 
@@ -181,7 +182,7 @@ def _show(
     watcher: Watcher | None,
     progress: bool,
 ) -> Result:
-    """Train, and show the progress unless somebody else does."""
+    """Train, and show the progress unless a watcher does, or `progress` is False."""
     if watcher or not progress:
         return _start(run, directory, checkpoint, callbacks, watcher)
     view = view_for(sys.stderr)
@@ -216,19 +217,19 @@ def _start(
             options=request.options.engine,
             logs=_logs(directory, request.engine),
         )
-        with services(run, directory) as beside:
-            job = Job(
+        with services(run, directory) as background:
+            prepared = PreparedRun(
                 setup,
                 run.steps_per_iteration,
                 run.identity(),
                 started,
                 request.options.timeline,
                 directory,
-                *beside,
+                *background,
                 watcher,
                 callbacks,
             )
-            result = run_job(job, _start_of(run, directory, checkpoint))
+            result = run_loop(prepared, _start_of(run, directory, checkpoint))
     if directory:
         _write_results(run, directory, result)
     return result
@@ -267,7 +268,7 @@ def _began(run: PlannedRun, checkpoint: Checkpoint | None) -> str:
     if checkpoint is None:
         return f"; {run.request.origin}" if run.request.origin else ""
     replayable = run.request.env.is_replayable
-    anew = "" if replayable else ", which start new episodes because their state cannot be saved"
+    new_episodes = "" if replayable else ", which start new episodes because their state cannot be saved"
     dropped = checkpoint.in_flight and not fits(run.plan, checkpoint.in_flight)
     without = ", without the values in flight: this plan does not use them" if dropped else ""
-    return f"{anew}; resumed after {checkpoint.steps:,} steps{without}"
+    return f"{new_episodes}; resumed after {checkpoint.steps:,} steps{without}"

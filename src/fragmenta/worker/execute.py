@@ -95,7 +95,7 @@ class Worker:
         return [outcome]
 
     def _burst(self, burst: Callable[..., Any], at_most: int) -> list[Outcome]:
-        """The iterations of the oldest burst. The next burst is launched before the metrics of this one are read."""
+        """The iterations of the oldest burst. The next burst is started before the metrics of this one are read."""
         program = self.deployment.schedule.program
         names = [program.graph.state_inputs[i].id for i in program.state]
         called = time.monotonic()

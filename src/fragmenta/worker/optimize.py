@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from fragmenta.coordinator.partition.parts import Replica
-from fragmenta.graph import Call, Instruction, Interface, Program, Recv, Repeat, Run, Send, Value
+from fragmenta.graph import Call, Compute, Instruction, Interface, Program, Recv, Repeat, Send, Value
 from fragmenta.tracing.jaxprs import blank
 from fragmenta.worker.ahead import draw_ahead
 from fragmenta.worker.crossings import Crossings
@@ -57,7 +57,7 @@ class _Builder:
     def items(self, instructions: Iterable[Instruction], alias: dict[int, Key]) -> list[Item]:
         items: list[Item] = []
         for instruction in instructions:
-            if isinstance(instruction, Run):
+            if isinstance(instruction, Compute):
                 items.append(self._run(instruction, alias))
             elif isinstance(instruction, Send):
                 items += self.crossings.send(instruction.interface, alias)
@@ -71,7 +71,7 @@ class _Builder:
                 items.append(self._compiled_loop(instruction, alias))
         return items
 
-    def _run(self, run: Run, alias: dict[int, Key]) -> Operation | Host:
+    def _run(self, run: Compute, alias: dict[int, Key]) -> Operation | Host:
         node = run.node
         self._remember(node.outputs)
         inputs = tuple(alias.get(v.id, v.id) for v in node.inputs)
@@ -185,7 +185,7 @@ class _Builder:
         label = f"loop x{loop.length}({labels})" if labels else ""
         effects = any(op.effects for op in operations)
         inputs = (*constants, *starts, *sequences)
-        return Operation(inputs, tuple(v.id for v in outputs), apply, label, effects, kernel.meets)
+        return Operation(inputs, tuple(v.id for v in outputs), apply, label, effects, kernel.has_exchanges)
 
     def _constants(self, repeat: Repeat, alias: dict[int, Key]) -> dict[int, Key]:
         loop = repeat.loop
@@ -208,7 +208,7 @@ def _interrupted(instructions: Iterable[Instruction]) -> bool:
     """Whether any instruction cannot be part of a compiled program."""
     return any(
         isinstance(i, (Send, Recv))
-        or (isinstance(i, Run) and isinstance(i.node, Call) and i.node.host is not None)
+        or (isinstance(i, Compute) and isinstance(i.node, Call) and i.node.host is not None)
         or (isinstance(i, Repeat) and _interrupted(i.body))
         for i in instructions
     )
@@ -240,5 +240,5 @@ def _interfaces(instructions: Iterable[Instruction]) -> Iterable[Interface]:
     for instruction in instructions:
         if isinstance(instruction, Repeat):
             yield from _interfaces(instruction.body)
-        elif not isinstance(instruction, Run):
+        elif not isinstance(instruction, Compute):
             yield instruction.interface

@@ -26,7 +26,7 @@ class Operation:
     apply: Callable[..., Sequence[Any]]
     label: str = ""
     effects: bool = False
-    meets: bool = False
+    has_exchanges: bool = False
     """Whether replicas exchange values in it."""
 
 
@@ -40,9 +40,9 @@ class Segment:
     donated: tuple[int, ...]
 
     @property
-    def meets(self) -> bool:
+    def has_exchanges(self) -> bool:
         """Whether replicas exchange values in it."""
-        return any(op.meets for op in self.operations)
+        return any(op.has_exchanges for op in self.operations)
 
     @property
     def label(self) -> str:

@@ -1,4 +1,4 @@
-"""Serialises launches of programs that share devices: collectives that wait for each other's devices would deadlock."""
+"""Serialises calls of programs that share devices: collectives that wait for each other's devices would deadlock."""
 
 import contextlib
 import dataclasses
@@ -13,9 +13,9 @@ from fragmenta.worker.deploy import Deployment
 
 
 def take_turns(deployments: Sequence[Deployment]) -> list[Deployment]:
-    """The same deployments, with those that use several devices and share some of them launching in turn.
+    """The same deployments, with those that use several devices and share some of them called in turn.
 
-    All devices then see these launches in the same order, whichever thread they come from.
+    All devices then see these calls in the same order, whichever thread they come from.
     """
     users = Counter(device for d in deployments if _is_wide(d) for device in d.site.devices)
     locks = {device: threading.Lock() for device, count in users.items() if count > 1}
@@ -32,7 +32,7 @@ def _in_turn(deployment: Deployment, locks: dict[Any, threading.Lock]) -> Deploy
     if not shared:
         return deployment
     turn = [locks[device] for device in shared]
-    # An accelerator executes launches in order. CPU devices do not, and deadlock once launches pile up.
+    # An accelerator executes calls in order. CPU devices do not, and deadlock once calls pile up.
     blocks = deployment.site.platform == "cpu"
 
     def wrapped(program: Callable[..., Any]) -> Callable[..., Any]:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fragmenta.coordinator.partition import control, loops
-from fragmenta.coordinator.partition.block import Block, PlacedStep, Step, Taker
+from fragmenta.coordinator.partition.block import PartitionedJaxpr, PlacedStep, Step, Taker
 from fragmenta.coordinator.partition.costs import exchange, operations, taker_of
 from fragmenta.coordinator.partition.knowledge import (
     Known,
@@ -47,9 +47,9 @@ class Partitioner:
 
     def __init__(self, parts: int) -> None:
         self.parts = parts
-        self._blocks: dict[Any, tuple[Any, Block]] = {}
+        self._blocks: dict[Any, tuple[Any, PartitionedJaxpr]] = {}
 
-    def block(self, closed: Any, layouts: Sequence[Layout], known: Sequence[Known] = ()) -> Block:
+    def block(self, closed: Any, layouts: Sequence[Layout], known: Sequence[Known] = ()) -> PartitionedJaxpr:
         """How replicas compute a jaxpr whose inputs have these layouts.
 
         Afterwards every equation has a step whose inputs can be converted from the layouts held, and no value that is
@@ -173,9 +173,9 @@ class _Walk:
         for equation in self.jaxpr.eqns:
             self._equation(equation)
 
-    def block(self) -> Block:
+    def block(self) -> PartitionedJaxpr:
         outputs = tuple(self._layout(atom) for atom in self.jaxpr.outvars)
-        return Block(
+        return PartitionedJaxpr(
             self.jaxpr,
             self.constants,
             self.inputs,

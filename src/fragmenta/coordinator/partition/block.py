@@ -52,7 +52,7 @@ class PlacedStep(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Block:
+class PartitionedJaxpr:
     """A jaxpr, partitioned for given layouts of its inputs."""
 
     jaxpr: Any

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import jax
 
-from fragmenta.coordinator.partition.block import Block, Step, Taker
+from fragmenta.coordinator.partition.block import PartitionedJaxpr, Step, Taker
 from fragmenta.coordinator.partition.costs import exchange, taker_of
 from fragmenta.coordinator.partition.knowledge import Known
 from fragmenta.coordinator.partition.parts import Replica, convert, gather, needs_exchange
@@ -46,7 +46,7 @@ def step_of(
     inputs: Sequence[Layout],
     outputs: Sequence[Layout],
     run: Any,
-    blocks: Sequence[Block],
+    blocks: Sequence[PartitionedJaxpr],
     times: int = 1,
     more: Sequence[Exchange] = (),
     whole: Mapping[int, Taker] = {},
@@ -72,7 +72,7 @@ def cond(partitioner: "Partitioner", case: Case) -> Step | None:
         more += [exchange(kind_of(operands[i]), variables[i], taker) for i, taker in block.whole.items()]
 
     def run(replica: Replica, inputs: list[Any], _: Mapping[int, Any]) -> list[Any]:
-        def branch(block: Block) -> Callable[..., list[Any]]:
+        def branch(block: PartitionedJaxpr) -> Callable[..., list[Any]]:
             def run_branch(*values: Any) -> list[Any]:
                 whole_inputs = {i: convert(values[i], operands[i], WHOLE, replica) for i in block.whole}
                 results = block.run(replica, list(values), whole_inputs)

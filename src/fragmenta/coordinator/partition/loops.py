@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
-from fragmenta.coordinator.partition.block import Block, Step
+from fragmenta.coordinator.partition.block import PartitionedJaxpr, Step
 from fragmenta.coordinator.partition.control import conversions, kind_of, step_of
 from fragmenta.coordinator.partition.costs import exchange, operations
 from fragmenta.coordinator.partition.parts import Replica, convert
@@ -30,7 +30,7 @@ def scan(partitioner: "Partitioner", case: Case) -> Step | None:
     body = case.params["jaxpr"]
     constant_layouts, known = layouts[:first], (*case.known[:first], *[None] * (len(layouts) - first))
 
-    def blocks(carries: Sequence[Layout]) -> Block:
+    def blocks(carries: Sequence[Layout]) -> PartitionedJaxpr:
         return partitioner.block(body, (*constant_layouts, *carries, *slices), known)
 
     zero = [case.is_zero(first + i) for i in range(parts.carries)]
@@ -92,11 +92,11 @@ def while_loop(partitioner: "Partitioner", case: Case) -> Step | None:
     test_constants, first = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
     body_layouts, test_layouts = layouts[test_constants:first], layouts[:test_constants]
 
-    def blocks(carries: Sequence[Layout]) -> Block:
+    def blocks(carries: Sequence[Layout]) -> PartitionedJaxpr:
         known = (*case.known[test_constants:first], *[None] * len(carries))
         return partitioner.block(params["body_jaxpr"], (*body_layouts, *carries), known)
 
-    def partition_loop(start: Sequence[Layout]) -> tuple[Block, list[Layout], Block]:
+    def partition_loop(start: Sequence[Layout]) -> tuple[PartitionedJaxpr, list[Layout], PartitionedJaxpr]:
         block, carries = _fixed_point(
             blocks, start, [case.is_zero(first + i) for i in range(len(start))], len(body_layouts)
         )
@@ -165,8 +165,8 @@ def _where(goes_on: Any, new: Sequence[Any], old: Sequence[Any]) -> list[Any]:
 
 
 def _fixed_point(
-    blocks: Callable[[Sequence[Layout]], Block], start: Sequence[Layout], zero: Sequence[bool], first: int
-) -> tuple[Block, list[Layout]]:
+    blocks: Callable[[Sequence[Layout]], PartitionedJaxpr], start: Sequence[Layout], zero: Sequence[bool], first: int
+) -> tuple[PartitionedJaxpr, list[Layout]]:
     """The body of a loop and layouts of its carries that are consistent from one round to the next.
 
     A carry that starts at zero may be an accumulated sum, so partial sums are tried first. Otherwise a carry takes the

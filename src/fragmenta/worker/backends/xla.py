@@ -13,11 +13,11 @@ from fragmenta.coordinator.partition.parts import folded_shape
 from fragmenta.errors import ConfigError, unknown
 from fragmenta.graph.layout import PARTIAL, WHOLE, Layout, Split
 from fragmenta.tracing.jaxprs import key_dtype, key_generator
-from fragmenta.worker.backends.meeting import compile_meeting
+from fragmenta.worker.backends.collectives import compile_with_collectives
 from fragmenta.worker.steps import REPLICA, Key, Schedule, Segment
 
 UNROLL = {"gpu": 16}
-"""Unroll factor of loops over stages, per platform: on a GPU every round costs a launch, on a CPU it does not."""
+"""Unroll factor of loops over stages, per platform: on a GPU every round costs a kernel launch, on a CPU nothing."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,7 +127,7 @@ def raw_function(segment: Segment, schedule: Schedule, where: Site) -> Callable[
         values = [from_raw(x, v.dtype) for x, v in zip(arrays, inside, strict=True)]
         if as_one:
             values = [x.reshape(v.shape) for x, v in zip(values, inside, strict=True)]
-        if REPLICA in segment.inputs and (as_one or (where.members and segment.meets)):
+        if REPLICA in segment.inputs and (as_one or (where.members and segment.has_exchanges)):
             values[segment.inputs.index(REPLICA)] = jax.lax.axis_index(where.axis)
         results = segment(*values)
         if as_one:
@@ -142,10 +142,10 @@ def compile_segment(
 ) -> Callable[..., Any]:
     """A segment as one XLA program; this backend takes every segment."""
     raw, donated = raw_function(segment, schedule, where), _usable(segment, schedule, specs)
-    if where.members and segment.meets:
+    if where.members and segment.has_exchanges:
         arguments = [(specs[key], layout_of(schedule, key)) for key in segment.inputs]
         results = [layout_of(schedule, key) for key in segment.outputs]
-        return compile_meeting(raw, where.members, where.axis, arguments, results, donated)
+        return compile_with_collectives(raw, where.members, where.axis, arguments, results, donated)
     inputs, outputs = (
         [holding_axis(schedule, where, key) for key in keys] for keys in (segment.inputs, segment.outputs)
     )

@@ -19,7 +19,7 @@ _INFO = struct.Struct("<xxBB52xI")
 """Fields of Linux' tcp_info: unanswered retransmissions, unanswered window probes, milliseconds since the last ACK."""
 
 
-class End:
+class SocketEnd:
     """Base of both ends: one connection, and one lock for the thread that uses it."""
 
     def __init__(self, size: int, capacity: int) -> None:

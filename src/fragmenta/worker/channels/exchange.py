@@ -19,7 +19,7 @@ MOST_CALLERS = 64
 _RETRY_SECONDS = 0.1
 
 
-class Exchange:
+class PipeExchange:
     """One per process. It opens its listener, on one address only, with the first pipe from another machine."""
 
     def __init__(self, bind: str, token: bytes) -> None:

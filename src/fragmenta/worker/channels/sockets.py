@@ -8,7 +8,7 @@ import struct
 import threading
 from collections.abc import Sequence
 
-from fragmenta.worker.channels.connection import GONE_SECONDS, End
+from fragmenta.worker.channels.connection import GONE_SECONDS, SocketEnd
 from fragmenta.worker.channels.memory import ClosedError
 from fragmenta.worker.channels.pipe import check_size, new_memory, take_turn
 from fragmenta.worker.channels.wire import WireError
@@ -19,7 +19,7 @@ _LENGTH = struct.Struct("<Q")
 _MOST_PARTS = 512
 
 
-class SocketSender(End):
+class SocketSender(SocketEnd):
     """The sending end."""
 
     def __init__(self, size: int, capacity: int) -> None:
@@ -147,7 +147,7 @@ class SocketSender(End):
             thread.join()
 
 
-class SocketReceiver(End):
+class SocketReceiver(SocketEnd):
     """The receiving end. Its connection may be attached later."""
 
     def __init__(self, size: int, capacity: int) -> None:

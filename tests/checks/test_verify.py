@@ -13,7 +13,7 @@ import pytest
 import fragmenta
 from fragmenta import ConfigError, Environment, Fragment
 from fragmenta.cli.main import main
-from fragmenta.engines import LocalEngine, Report, dispatch
+from fragmenta.engines import IterationReport, LocalEngine, dispatch
 from small_algorithm import Reinforce, State
 
 SMALL = Reinforce(num_envs=4)
@@ -103,14 +103,14 @@ def test_the_first_iteration_that_differs_is_reported(monkeypatch: Any) -> None:
     first = verification.first_difference
     assert first is not None
     assert (first.leaf, first.iteration) == ("params.bias", 2)
-    assert first.found == pytest.approx(first.expected * 2 + 1)
+    assert first.actual == pytest.approx(first.expected * 2 + 1)
     assert "magnifies" not in str(verification), "it was bitwise the same before"
 
 
 def test_a_changed_metric_is_named(monkeypatch: Any, capsys: pytest.CaptureFixture[str]) -> None:
     honest = LocalEngine.run
 
-    def run(self: LocalEngine, iterations: int) -> Iterator[Report]:
+    def run(self: LocalEngine, iterations: int) -> Iterator[IterationReport]:
         index = self.plan.graph.metric_names.index("reward")
         for report in honest(self, iterations):
             yield dataclasses.replace(report, metrics=report.metrics | {index: report.metrics[index] + 1})
@@ -202,7 +202,7 @@ def test_environments_on_the_host() -> None:
         (["--iterations", "0"], "iterations is 0: it must be at least 1"),
         (["--replicas", "0"], "replicas is 0: it must be at least 1"),
         (["--policy", "fused", "--replicas", "3"], "3 replicas of fragment 'all' do not divide 4 environments"),
-        (["--policy", "fussed"], "unknown policy 'fussed': did you mean 'fused'?"),
+        (["--policy", "fussed"], "unknown distribution policy 'fussed': did you mean 'fused'?"),
         (["--policy", "single_learner_async"], "'single_learner_async' cannot be verified: its fragments do not wait"),
         (["--engine", "locl"], "unknown engine 'locl': did you mean 'local'?"),
         (["--num-envs", "0"], "num_envs is 0"),

@@ -12,7 +12,7 @@ from fragmenta.graph.layout import WHOLE, Layout
 Shape = jax.ShapeDtypeStruct
 
 
-def compile_meeting(
+def compile_with_collectives(
     function: Callable,
     members: Sequence[Any],
     axis: str,

@@ -21,7 +21,7 @@ def test_a_sound_environment_on_the_host(capsys: pytest.CaptureFixture[str], mon
     assert "gymnasium:CartPole-v1 is sound" in printed
     for mode in ("serial", "threads", "processes"):
         assert f"{mode}  " in printed
-    assert "fused                  no: policy 'fused' is one compiled program" in printed
+    assert "fused                  no: distribution policy 'fused' is one compiled program" in printed
     assert "single_learner_coarse  yes" in printed
     assert "PROBLEM" not in printed
 
@@ -77,7 +77,7 @@ def test_a_fault_of_the_environment_is_shown_with_its_own_traceback_only(
     assert main(["check-env", "faulty_envs:Steady", *flags]) == 1
     output = capfd.readouterr()
     assert "PROBLEM  steps: environment 0 of faulty_envs:Steady, step 5: step raised ValueError: the mo" in output.out
-    assert "a trial step failed" in output.out.splitlines()[0]
+    assert "a test step failed" in output.out.splitlines()[0]
     assert output.err.count("Traceback") == 1
     assert "in _raise" in output.err
 

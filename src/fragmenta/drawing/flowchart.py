@@ -14,7 +14,7 @@ LETTER = 6.4
 
 
 @dataclasses.dataclass(frozen=True)
-class Box:
+class FlowBox:
     """A fragment: its name and replicas, then lines with stages, devices, and collectives among its replicas."""
 
     key: str
@@ -80,13 +80,13 @@ class Drawing:
     shapes: tuple[Rectangle | Text | Curve, ...]
 
 
-def read_flowchart(text: str) -> tuple[list[Box], list[Arrow]]:
+def read_flowchart(text: str) -> tuple[list[FlowBox], list[Arrow]]:
     """The boxes and arrows of a flowchart as `to_mermaid` writes it."""
     marked = re.findall(r"^\s*style (\S+) ", text, re.MULTILINE)
     boxes = []
     for key, caption in re.findall(r'^\s*(\S+?)\["(.*)"\]\s*$', text, re.MULTILINE):
         title, *lines = caption.split("<br/>")
-        boxes.append(Box(key, title, tuple(lines), busiest=key in marked))
+        boxes.append(FlowBox(key, title, tuple(lines), busiest=key in marked))
     titles = {box.key: box.title.partition(" ")[0] for box in boxes}
     arrows = []
     for producer, caption, consumer in re.findall(r'^\s*(\S+) -- "(.*)" --> (\S+)\s*$', text, re.MULTILINE):
@@ -98,7 +98,7 @@ def read_flowchart(text: str) -> tuple[list[Box], list[Arrow]]:
     return boxes, arrows
 
 
-def lay_out(boxes: list[Box], arrows: list[Arrow]) -> Drawing:
+def lay_out(boxes: list[FlowBox], arrows: list[Arrow]) -> Drawing:
     """Boxes from top to bottom, with downward arrows on the left and upward ones on the right."""
     names = [box.title.partition(" ")[0] for box in boxes]
     pairs: dict[tuple[int, int], list[str]] = {}
@@ -125,7 +125,7 @@ def lay_out(boxes: list[Box], arrows: list[Arrow]) -> Drawing:
     return Drawing(WIDTH / 2 - half, 2 * half, bottoms[-1] + 1 if bottoms else 0, label, tuple(shapes))
 
 
-def _box(box: Box, text: list[str], top: float, bottom: float) -> list[Rectangle | Text | Curve]:
+def _box(box: FlowBox, text: list[str], top: float, bottom: float) -> list[Rectangle | Text | Curve]:
     middle = WIDTH / 2
     lines = [Text(middle, top + 22 + (i + 1) * LINE, line, "minor" if i else "plain") for i, line in enumerate(text)]
     outline = Rectangle((WIDTH - BOX) / 2, top, BOX, bottom - top, box.busiest)

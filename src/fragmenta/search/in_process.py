@@ -5,8 +5,8 @@ from pathlib import Path
 
 from fragmenta.runs.checkpoints import Checkpoint, CheckpointFolder
 from fragmenta.search.alone import train_alone
-from fragmenta.search.group_training import GroupResult, GroupRun, Report, train_group
-from fragmenta.search.groups import Group, Programs, Task
+from fragmenta.search.group_training import GroupResult, GroupRun, OnProgress, train_group
+from fragmenta.search.groups import Programs, Task, TrialGroup
 
 
 class SweepFolder:
@@ -15,12 +15,12 @@ class SweepFolder:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def checkpoints(self, group: Group) -> CheckpointFolder:
+    def checkpoints(self, group: TrialGroup) -> CheckpointFolder:
         """The checkpoints of a group."""
         folder = self._path / "pending" / f"group-{group.proposals[0].number}"
         return CheckpointFolder(folder, keep_last=1, keep_best=False)
 
-    def saved(self, group: Group) -> Checkpoint | None:
+    def saved(self, group: TrialGroup) -> Checkpoint | None:
         """The checkpoint of a group, if it has one."""
         folder = self.checkpoints(group)
         return folder.newest() if folder.path.exists() else None
@@ -30,7 +30,7 @@ class SweepFolder:
         return self._path / "runs" / str(trial)
 
 
-class Here:
+class InProcessTrainer:
     """Trains groups in this process."""
 
     processes = 1
@@ -38,7 +38,9 @@ class Here:
     def __init__(self, task: Task, programs: Programs, folder: SweepFolder) -> None:
         self._task, self._programs, self._folder = task, programs, folder
 
-    def train(self, groups: Sequence[Group], stop: Callable[[], bool], report: Report) -> Iterator[GroupResult]:
+    def train(
+        self, groups: Sequence[TrialGroup], stop: Callable[[], bool], report: OnProgress
+    ) -> Iterator[GroupResult]:
         """Train groups, and yield the result of each that was not stopped."""
         for group in groups:
             if group.traced is None:

@@ -63,7 +63,7 @@ def test_what_cannot_be_used_is_one_line_without_our_traceback(name: str, messag
 def test_a_value_out_of_bounds_is_said_once(
     name: str, message: str | None, mode: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(values, "_said", set())
+    monkeypatch.setattr(values, "_reported", set())
     monkeypatch.setattr("fragmenta_host.env_process._printed", set())
     for _ in range(2):
         run(name, mode)

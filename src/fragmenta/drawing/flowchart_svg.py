@@ -3,8 +3,8 @@
 import math
 from html import escape
 
-from fragmenta.colours import COLOURS, EDGE, INK, MARK, MUTED, SOFT
-from fragmenta.flowchart import Curve, Drawing, Rectangle, Text, lay_out, read_flowchart
+from fragmenta.drawing.colours import COLOURS, EDGE, INK, MARK, MUTED, SOFT
+from fragmenta.drawing.flowchart import Curve, Drawing, Rectangle, Text, lay_out, read_flowchart
 
 SIZES = {"name": 14.0, "plain": 12.5, "minor": 11.5}
 """Font sizes in pixels, by the look of a text."""

@@ -1,4 +1,4 @@
-"""A process of a sweep: trains one group after the other, as it is told."""
+"""A process of a sweep: trains one trial group after the other, as ordered."""
 
 import os
 import pickle
@@ -18,11 +18,11 @@ from fragmenta.engines.reception import arrive, pin_to_core
 from fragmenta.envs import make
 from fragmenta.search.alone import train_alone
 from fragmenta.search.group_training import GroupResult, GroupRun, train_group
-from fragmenta.search.groups import Group, Programs, Task
+from fragmenta.search.groups import Programs, Task, TrialGroup
 from fragmenta.search.messages import checkpoint_message, pack_folder, read_group, result_message
 from fragmenta_core.faults import EnvironmentFaultError
 
-SERVE = "fragmenta.search.member:serve"
+SERVE = "fragmenta.search.trainer_process:serve"
 
 
 def pickled_task(task: Task, pin: bool) -> bytes:
@@ -38,11 +38,11 @@ def serve(coordinator: tuple[str, int], token: bytes, index: int, job: bytes) ->
     if order["pin"]:
         pin_to_core(index)
     use_jax_settings(order["jax"])
-    _Member(connection, order["task"]).serve()
+    _TrainerProcess(connection, order["task"]).serve()
 
 
-class _Member:
-    """Trains in the main thread; another one receives, so that a stop is heard."""
+class _TrainerProcess:
+    """Trains in the main thread; another one receives, so that a stop request is noticed."""
 
     def __init__(self, connection: Connection, task: Task) -> None:
         self._connection, self._task = connection, task
@@ -52,7 +52,7 @@ class _Member:
 
     def serve(self) -> None:
         """Train until the sweep disconnects, which ends the process."""
-        threading.Thread(target=self._receive, name="fragmenta-hears", daemon=True).start()
+        threading.Thread(target=self._receive, name="fragmenta-orders", daemon=True).start()
         while True:
             message, arrays = self._orders.get()
             try:
@@ -74,7 +74,7 @@ class _Member:
             else:
                 self._orders.put((message, arrays))
 
-    def _train(self, group: Group, saved: Any) -> None:
+    def _train(self, group: TrialGroup, saved: Any) -> None:
         if group.traced is None:
             with tempfile.TemporaryDirectory(prefix="fragmenta-") as folder:
                 path = Path(folder) / "trial"

@@ -21,7 +21,7 @@ from fragmenta.rl import keys_by_index
 from fragmenta_core.faults import UnusableError
 from fragmenta_host.catalogue import Spec
 from fragmenta_host.options import PoolOptions
-from fragmenta_host.pool import Pool, Stepped
+from fragmenta_host.pool import Pool, StepArrays
 from helpers import assert_same, cpu_cluster
 
 BREAKOUT = ("ale", "breakout")
@@ -29,7 +29,7 @@ CARTPOLE = ("envpool", "CartPole-v1")
 SEEDS = np.asarray([5, 900, 2**31 - 1, 17])
 
 
-def steps(spec: Spec, actions: np.ndarray, seeds: np.ndarray = SEEDS, parts: int = 1) -> tuple[Any, list[Stepped]]:
+def steps(spec: Spec, actions: np.ndarray, seeds: np.ndarray = SEEDS, parts: int = 1) -> tuple[Any, list[StepArrays]]:
     """The first observations, and the result of each step; lanes step their parts in turn."""
     pool = Pool(spec)
     pool.open(parts)

@@ -1,11 +1,11 @@
-"""An environment on trial in a temporary process: its spaces, the duration of a step, its package's own checker."""
+"""Examines an environment in a temporary process: its spaces, the duration of a step, its package's own checker."""
 
 from fragmenta_core.arrays import Description
 from fragmenta_core.faults import EnvironmentFaultError, Fault, UnusableError, fault_from
 from fragmenta_host.catalogue import Spec, single_maker, vector_class
 from fragmenta_host.env_process import EnvProcess, GoneError
 
-TRIAL_SECONDS = 10.0
+EXAMINE_SECONDS = 10.0
 """Time limit for measuring the duration of a step."""
 
 
@@ -18,7 +18,7 @@ def describe(spec: Spec, timeout: float, measures: bool) -> tuple[Description, f
     process = EnvProcess()
     try:
         description = _describe(process, spec, timeout)
-        return description, _measure(process, min(timeout, TRIAL_SECONDS)) if measures else 0.0
+        return description, _measure(process, min(timeout, EXAMINE_SECONDS)) if measures else 0.0
     finally:
         process.close()
 
@@ -62,6 +62,6 @@ def _describe(process: EnvProcess, spec: Spec, timeout: float) -> Description:
 def _measure(process: EnvProcess, timeout: float) -> float:
     """The duration of one step; the maximum if it fails, because such environments are best kept in processes."""
     try:
-        return process.order({"order": "measure"}, timeout).get("step_seconds", TRIAL_SECONDS)
+        return process.order({"order": "measure"}, timeout).get("step_seconds", EXAMINE_SECONDS)
     except GoneError:
-        return TRIAL_SECONDS
+        return EXAMINE_SECONDS

@@ -1,0 +1,1 @@
+"""Drawing without other packages: colours, flowcharts of plans, and pieces of HTML for notebooks."""
