@@ -63,7 +63,7 @@ def mistake(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         ([*QUICK, "--lr", "1e-3"], "unknown flag '--lr': did you mean --learning-rate?"),
         ([*QUICK, "--steps", "100"], "unknown flag '--steps': did you mean --total-steps?"),
         ([*QUICK, "--compute", "float16"], "choose float32 or bfloat16"),
-        (["train", "sac", "CartPole-v1"], "unknown algorithm 'sac': choose from a2c, impala, mappo, ppo, ppo_gru"),
+        (["train", "trpo", "CartPole-v1"], "unknown algorithm 'trpo': choose from a2c, ddpg, dqn, impala"),
         (["train", "ppo", "cartpole"], "unknown environment 'cartpole': did you mean 'CartPole-v1'? choose from Acro"),
         (["doctor", "now"], "Unrecognized options: now"),
         (["policies", "--replicas", "0"], "replicas is 0: it must be at least 1"),
