@@ -53,7 +53,7 @@ FEW_POLICIES: dict[str, tuple[str, ...]] = {
     "ppo-gru": ("single_learner_fine",),
     "a2c-normalized": (),
     "dqn": ("fused",),
-    "dqn-rainbow": ("central",),
+    "dqn-rainbow": (),
     "dqn-quantile": (),
     "sac": ("single_learner_coarse",),
     "sac-prioritized": (),
@@ -152,9 +152,8 @@ def test_nested_stages_can_be_placed() -> None:
     assert_same(plain(algorithm, env, 3)[0], state, 1e-5)
 
 
-@pytest.mark.parametrize(
-    ("policy", "num_envs"), [pytest.param("single_learner_coarse", 1_024, marks=pytest.mark.full), ("fused", 512)]
-)
+@pytest.mark.full
+@pytest.mark.parametrize(("policy", "num_envs"), [("single_learner_coarse", 1_024), ("fused", 512)])
 def test_networks_that_are_computed_another_way_for_many_rows(policy: str, num_envs: int) -> None:
     """1,024 rows are enough for the GPU kernel, 512 are not, so replicas trace a different program than the whole does.
 

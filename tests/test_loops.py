@@ -16,14 +16,12 @@ from processes import apart, run_apart
 POLICIES = ("fused", "single_learner_coarse", "single_learner_fine", "multi_learner", "central", "environments")
 ITERATIONS = 3
 SHORT: dict[str, tuple[str, ...]] = {
-    "ppo": ("fused",),
     "dqn": ("fused",),
     "sac": ("multi_learner",),
     "evolution": ("fused",),
     "reinforce": ("fused",),
     "population": ("single_learner_coarse",),
     "self_play": ("single_learner_fine",),
-    "dreamer": ("single_learner_coarse",),
     "odd_state": ("multi_learner",),
     "branching": ("single_learner_coarse",),
     "statistics": ("environments",),

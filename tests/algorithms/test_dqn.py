@@ -40,7 +40,7 @@ def values(result: fragmenta.Result, env: str, observation: float) -> list[float
     return algorithm.values(make(env), result.params, jnp.asarray([[observation]]))[0].tolist()
 
 
-@pytest.mark.brief("rainbow", "quantile", "plain")
+@pytest.mark.brief("prioritized")
 @pytest.mark.parametrize("extension", EXTENSIONS)
 def test_the_better_action_is_found(extension: str) -> None:
     result = fragmenta.train(PROBE, "ProbeAction", progress=False, **EXTENSIONS[extension])
@@ -51,7 +51,7 @@ def test_the_better_action_is_found(extension: str) -> None:
         assert chosen[1 - best] == pytest.approx(-1.0, abs=0.5 if extension == "noisy" else 0.3)
 
 
-@pytest.mark.brief("rainbow", "double")
+@pytest.mark.brief("quantile")
 @pytest.mark.parametrize("extension", ["double", "n-step", "c51", "quantile", "rainbow"])
 def test_later_rewards_are_discounted(extension: str) -> None:
     result = fragmenta.train(PROBE, "ProbeDiscount", progress=False, **EXTENSIONS[extension])

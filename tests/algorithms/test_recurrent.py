@@ -15,6 +15,7 @@ PROBE = {"num_envs": 32, "horizon": 16, "minibatches": 2, "learning_rate": 5e-3,
 GRU = RecurrentPPO(memory=16, hidden=(16,), **PROBE)
 
 
+@pytest.mark.full
 def test_remembers_an_observation() -> None:
     env, result = make("ProbeMemory"), fragmenta.train(GRU, "ProbeMemory")
     assert result.summary["return_mean"] > 0.95

@@ -38,6 +38,7 @@ def test_every_synchronous_policy_is_verified(capsys: pytest.CaptureFixture[str]
     assert lines[-1] == "5 equal, 3 refused"
 
 
+@pytest.mark.full
 def test_a_policy_that_places_nested_stages_is_verified(capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["--policy", "central", "--replicas", "2", "--num-envs", "4", "--iterations", "1"]
     assert main(["verify", "a2c", "CartPole-v1", *flags]) == 0

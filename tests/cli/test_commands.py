@@ -189,6 +189,7 @@ def test_mistakes_about_the_file_of_a_graph_are_one_line(flags: list[str], messa
     assert message in mistake(capsys, "graph", "ppo", "CartPole-v1", *flags)
 
 
+@pytest.mark.full
 def test_a_user_defined_policy_and_cpu_devices_that_are_created_before_jax_starts(tmp_path: Path) -> None:
     """In a separate process, because this one has created its devices already."""
     (tmp_path / "mine.py").write_text(

@@ -103,6 +103,7 @@ def test_its_fields_are_its_flags(capsys: pytest.CaptureFixture[str]) -> None:
     assert "width is 0" in capsys.readouterr().err
 
 
+@pytest.mark.full
 def test_every_command_works_on_its_run(capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["--learning-rate", "1e-3", "--no-center", *SIZES]
     assert main(["train", "my_module:Reinforce", "CartPole-v1", "--run-dir", "run", *flags]) == 0

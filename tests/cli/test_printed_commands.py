@@ -38,6 +38,7 @@ def test_a_program_called_by_its_path_prints_its_path(installed: Path) -> None:
     assert "Traceback" not in message
 
 
+@pytest.mark.full
 def test_a_program_that_the_shell_finds_prints_its_name(installed: Path) -> None:
     folder = str(installed / ".venv" / "bin")
     assert "usage: fragmenta eval RUN" in printed(installed, "fragmenta", "eval", path=folder)

@@ -53,6 +53,7 @@ def test_every_batch_counts_once_and_steps_add_up(actors: int) -> None:
     assert "return_mean" in result.metrics[-1], "the learner reports, not an actor that runs at its own pace"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("algorithm", "policy"), [pytest.param(*KINDS[0], marks=pytest.mark.full), KINDS[1]])
 def test_learns_asynchronously(algorithm: Any, policy: str) -> None:
     probe = algorithm(num_envs=16, horizon=8, learning_rate=5e-3, hidden=(32,), total_steps=40_000)

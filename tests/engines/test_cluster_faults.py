@@ -214,6 +214,7 @@ def test_an_environment_that_hangs_ends_the_run_with_its_own_line(
     assert "fragmenta: " not in capfd.readouterr().err, "it is not replaced, and the guard has nothing to add"
 
 
+@pytest.mark.full
 def test_an_environment_that_hangs_is_restarted_within_its_budget(capfd: pytest.CaptureFixture[str]) -> None:
     line = r"^environment \d of faulty_envs:Steady, step \d+: did not finish within 3 s, so .*\(1 restarts used\)"
     with pytest.raises(EnvironmentFaultError, match=line):

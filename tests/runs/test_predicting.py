@@ -32,6 +32,7 @@ class Bounded(gymnasium.Env):
         return np.zeros(2, np.float32), 1.0, False, True, {}
 
 
+@pytest.mark.full
 def test_playing_with_predict_gives_the_episode_of_the_evaluation(tmp_path: Path) -> None:
     """In Gymnasium's own loop, with the run's result and with the run opened again."""
     result = fragmenta.train("ppo", "gymnasium:CartPole-v1", run_dir=tmp_path / "run", **SMALL | {"total_steps": 2048})
@@ -85,6 +86,7 @@ def test_dictionaries_with_images_and_several_choices() -> None:
         result.predict({"number": 5, "camera": observations[0]["camera"]})
 
 
+@pytest.mark.full
 def test_continuous_actions_are_clipped_to_the_bounds_of_each_dimension() -> None:
     result = fragmenta.train("ppo", Bounded, **SMALL)
     actions, _ = result.predict(np.zeros((50, 2), np.float32), deterministic=False)

@@ -80,6 +80,7 @@ def test_every_trial_equals_a_separate_run(algorithm: fragmenta.Algorithm, searc
     assert_same(alone.params, best.params(), 1e-5)
 
 
+@pytest.mark.full
 def test_numbers_that_decide_about_the_program_make_groups(tmp_path: Path) -> None:
     search = {"bonus": (0.0, 0.5), "learning_rate": "log:1e-3:1e-1:3", "scale": (1.0, 2.0)}
     watching = Watching()
@@ -153,6 +154,7 @@ def test_population_copies_the_best_and_changes_their_numbers(tmp_path: Path) ->
     assert outcome(sweep(TINY, "CartPole-v1", search, stopped, **settings)) == outcome(result)
 
 
+@pytest.mark.full
 def test_tpe_draws_towards_good_values(tmp_path: Path) -> None:
     pytest.importorskip("optuna")
     search = {"learning_rate": "log:1e-6:1e-1", "center": (True, False)}
