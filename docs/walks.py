@@ -228,8 +228,7 @@ def read(path: Path) -> Walk:
                 files.append(file)
         file, function = calls[0]
         for place in found:
-            # The receiver sees the same slot as the sender; a checksum is of the file, and is not the way to the state.
-            if function not in ("send", "fingerprint"):
+            if function != "send":  # the receiver sees the same slot
                 seen.setdefault((process, place), f"{file}: {function}")
     return Walk(files, list(seen.values()))
 

@@ -47,8 +47,8 @@ def files_below(folder: Path) -> list[Path]:
 
 def size_and_checksum(path: Path) -> dict[str, Any]:
     """Size and checksum of a file; OSError if it cannot be read."""
-    content = path.read_bytes()
-    return {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    with path.open("rb") as file:
+        return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
 
 
 def flush(folder: Path) -> None:
