@@ -1,6 +1,7 @@
 """Errors that tell a user what to change, in one line, before anything runs."""
 
 import difflib
+import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -24,6 +25,24 @@ def unknown(kind: str, name: str, choices: Iterable[str], hint: str = "") -> Con
     matches = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.7)
     suggestion = f"did you mean '{by_lower[matches[0]]}'? " if matches else ""
     return ConfigError(f"unknown {kind} '{name}': {suggestion}choose from {', '.join(names)}{hint}")
+
+
+def closest(name: str, choices: Iterable[str]) -> str | None:
+    """What was probably meant: the choice with these initials (`lr`), with this word (`steps`), or a similar one."""
+    names = sorted(choices)
+    words = {choice: re.split("[-_]", choice) for choice in names}
+    by_initials = [choice for choice in names if "".join(word[:1] for word in words[choice]) == name]
+    by_word = [choice for choice in names if name in words[choice]]
+    similar = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
+    return next(iter([*by_initials, *by_word, *similar]), None)
+
+
+def unknown_field(kind: str, name: str, fields: Iterable[str]) -> ConfigError:
+    """The error for an unknown hyper-parameter, with the one that was probably meant."""
+    names = sorted(fields)
+    match = closest(name, names)
+    suggestion = f"did you mean '{match}'? " if match else ""
+    return ConfigError(f"unknown {kind} '{name}': {suggestion}choose from {', '.join(names)}")
 
 
 def load_named(kind: str, path: str, fits: Callable[[Any], bool] = callable) -> Any:

@@ -1,6 +1,9 @@
 """Bounds of the values that a space contains, and the search for values outside of them."""
 
+import contextlib
 import dataclasses
+import re
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -53,6 +56,39 @@ def outside(array: np.ndarray, bounds: Bounds, dtype: str) -> np.ndarray:
     """Which entries are outside of the bounds; NaN is not."""
     low, high = bounds.limits(dtype)
     return (array < low) | (array > high)
+
+
+_EXAMPLE = re.compile(r"an environment returned \S+ in its (observation(?: '[^']*')?)(?:\[[^]]*\])?(, expected .*)")
+_reported: set[str] = set()
+_ALL = "all"
+
+
+def warning(outside_text: str) -> str:
+    """The line about a value outside of its bounds, as `first_outside` describes it."""
+    return f"fragmenta: an environment returned {outside_text}; 'fragmenta check-env' counts how often"
+
+
+def is_news(line: str) -> bool:
+    """Whether to show a line: of the warnings about the same bounds only the first, whichever value it has found and
+    whichever process it comes from."""
+    match = _EXAMPLE.search(line)
+    if match is None:
+        return True
+    subject = "".join(match.groups())
+    if _ALL in _reported or subject in _reported:
+        return False
+    _reported.add(subject)
+    return True
+
+
+@contextlib.contextmanager
+def silenced() -> Iterator[None]:
+    """Within this context no warning is news: the caller counts the values itself."""
+    _reported.add(_ALL)
+    try:
+        yield
+    finally:
+        _reported.discard(_ALL)
 
 
 def first_outside(name: str, array: np.ndarray, bounds: Bounds, dtype: str, leading: int) -> str:

@@ -2,9 +2,18 @@
 
 import dataclasses
 import difflib
+import os
 import traceback
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
+
+STEPPING = tuple(
+    f"{Path(__file__).parent.parent / package}{os.sep}" for package in ("fragmenta_core", "fragmenta_host")
+)
+"""Where the code is that calls environments: of no interest to whoever wrote one."""
+CALLING = "unexpected keyword argument", "positional argument"
+"""Errors of a call with other arguments than the method takes, which never enters the method."""
 
 
 class UnusableError(ValueError):
@@ -63,5 +72,14 @@ def fault_from(index: int, where: str, error: BaseException) -> Fault:
     """The fault of an environment whose code raised, or returned a wrong value."""
     if isinstance(error, WrongValueError):
         return Fault(index, f"{where} {error}")
-    text = "".join(traceback.format_exception(error))
-    return Fault(index, f"{where} raised {type(error).__name__}: {error}".splitlines()[0], text)
+    return Fault(index, f"{where} raised {type(error).__name__}: {error}".splitlines()[0], _trace(error))
+
+
+def _trace(error: BaseException) -> str:
+    """The traceback from where it enters the environment's code; empty if it was called with wrong arguments."""
+    entry = error.__traceback__
+    while entry is not None and entry.tb_frame.f_code.co_filename.startswith(STEPPING):
+        entry = entry.tb_next
+    if entry is None and isinstance(error, TypeError) and any(text in str(error) for text in CALLING):
+        return ""
+    return "".join(traceback.format_exception(type(error), error, entry or error.__traceback__))

@@ -10,6 +10,7 @@ import threading
 import weakref
 from typing import IO, Any
 
+from fragmenta_core.bounds import is_news
 from fragmenta_host.messages import receive, send
 
 ENDING_SECONDS = 2.0
@@ -119,7 +120,7 @@ def _pass_on(stream: IO[bytes]) -> None:
     with stream:
         for line in stream:
             text = line.decode(errors="replace").rstrip()
-            if text and text not in _printed:
+            if text and text not in _printed and is_news(text):
                 print(text, file=sys.stderr, flush=True)
                 if len(_printed) < MOST_LINES:
                     _printed.add(text)

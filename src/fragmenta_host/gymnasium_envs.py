@@ -38,6 +38,9 @@ class GymnasiumEnv:
             env = construct(load("wrapper", wrapper), env)
         if spec.stack > 1:
             env = gymnasium.wrappers.FrameStackObservation(env, spec.stack)
+        for space in ("observation_space", "action_space"):
+            if getattr(env, space, None) is None:
+                raise UnusableError(f"{spec} has no {space}: set it in its constructor")
         self.env = env
         self._belongs_to_caller = bool(spec.bound_here and spec.bound_here.is_single)
         self._space, action = env.observation_space, env.action_space

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fragmenta_core.arrays import Arrays, Description
-from fragmenta_core.bounds import Bounds, first_outside
+from fragmenta_core.bounds import Bounds, first_outside, is_news, warning
 from fragmenta_core.faults import WrongValueError
 from fragmenta_host.nan import has_nan, nan_text
 
@@ -52,14 +52,10 @@ def _check(name: str, shape: tuple[int, ...], dtype: str, bounds: Bounds, warned
     return check
 
 
-_reported: set[str] = set()
-
-
 def _warn(what: str) -> None:
-    """Report it once, however often these environments are started."""
-    if what not in _reported:
-        _reported.add(what)
-        line = f"fragmenta: an environment returned {what}; 'fragmenta check-env' counts how often"
+    """Say it once, however often these environments are started."""
+    line = warning(what)
+    if is_news(line):
         print(line, file=sys.stderr, flush=True)
 
 

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
+from fragmenta_core.bounds import is_news
 from fragmenta_launch.child import write_order
 
 _XLA_LOG = re.compile(r"[IWEF]\d{4} \d\d:\d\d:\d\d|WARNING: All log messages before|\[Gloo\] Rank")
@@ -111,7 +112,7 @@ class OutputPrinter:
             self._hidden.add(index)
             return
         self._hidden.discard(index)
-        if text and not self._quiet and text not in self._printed:
+        if text and not self._quiet and text not in self._printed and is_news(text):
             if len(self._printed) < MOST_LINES:
                 self._printed.add(text)
             print(f"{name}: {text}", file=sys.stderr, flush=True)

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fragmenta_core import bounds
 from fragmenta_core.faults import EnvironmentFaultError
-from fragmenta_host import values
 from fragmenta_host.catalogue import Spec
 from fragmenta_host.options import PoolOptions
 from fragmenta_host.pool import Pool
@@ -63,13 +63,26 @@ def test_what_cannot_be_used_is_one_line_without_our_traceback(name: str, messag
 def test_a_value_out_of_bounds_is_said_once(
     name: str, message: str | None, mode: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(values, "_reported", set())
+    monkeypatch.setattr(bounds, "_reported", set())
     monkeypatch.setattr("fragmenta_host.env_process._printed", set())
     for _ in range(2):
         run(name, mode)
     said = [line for line in capfd.readouterr().err.splitlines() if "returned" in line]
     expected = [f"fragmenta: an environment returned {message}; 'fragmenta check-env' counts how often"]
     assert said == (expected if message else [])
+
+
+def test_another_value_out_of_the_same_bounds_is_not_said_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounds, "_reported", set())
+    lines = [
+        bounds.warning(f"{value} in its observation 'place'[{i}], expected -2 to 2") for i, value in enumerate((5, 4.2))
+    ]
+    assert [bounds.is_news(line) for line in (lines[0], f"actor[1]: {lines[1]}", "another line", "another line")] == [
+        True, False, True, True,
+    ]  # fmt: skip
+    assert bounds.is_news(lines[0].replace("place", "pair")), "another part of the observation"
+    with bounds.silenced():
+        assert not bounds.is_news(bounds.warning("9 in its observation, expected 0 to 6"))
 
 
 @pytest.mark.brief("processes")

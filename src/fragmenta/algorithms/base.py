@@ -81,7 +81,10 @@ class Algorithm:
         return jax.tree.map(lambda old, new: new if is_world(new) else old, saved, fresh, is_leaf=is_world)
 
     def params(self, state: Any) -> Any:
-        """The trained parameters within a state."""
+        """The trained parameters within a state: by default those of its `learner`."""
+        if not hasattr(state, "learner"):
+            name, parts = type(self).__name__, ", ".join(getattr(state, "_fields", ())) or type(state).__name__
+            raise ConfigError(f"the state of {name} has no learner ({parts}): implement its params(state)")
         return state.learner.params
 
     def with_params(self, state: Any, params: Any) -> Any:

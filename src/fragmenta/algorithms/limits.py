@@ -24,6 +24,8 @@ class Limit:
             return "a whole number" if self.whole else "a number"
         if (self.low < value if self.above else self.low <= value) and value <= self.high:
             return None
+        if self.high == _LARGEST and not math.isfinite(value):
+            return "finite"
         if self.high < _LARGEST:
             return f"from {self.low:g} to {self.high:g}"
         return f"{'more than' if self.above else 'at least'} {self.low:g}"

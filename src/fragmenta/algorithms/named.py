@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fragmenta.algorithms import ALGORITHMS, Algorithm
-from fragmenta.errors import ConfigError, load_named, unknown
+from fragmenta.errors import ConfigError, load_named, unknown, unknown_field
 
 AlgorithmLike = str | type[Algorithm] | Algorithm
 
@@ -27,17 +27,24 @@ def algorithm_from(algorithm: AlgorithmLike, hyper_parameters: Mapping[str, Any]
     kind = algorithm_class(algorithm) if isinstance(algorithm, str) else algorithm
     if not isinstance(kind, Algorithm):
         kind = _usable(getattr(kind, "__name__", repr(kind)), kind)
-    fields = [field.name for field in dataclasses.fields(kind) if field.init]
+    fields = {field.name: field for field in dataclasses.fields(kind) if field.init}
     for name in hyper_parameters:
         if name not in fields:
             owner = kind if isinstance(kind, type) else type(kind)
-            raise unknown(f"hyper-parameter of {owner.__name__}", name, fields)
+            raise unknown_field(f"hyper-parameter of {owner.__name__}", name, fields)
+    values = {name: _whole(value, fields[name]) for name, value in hyper_parameters.items()}
     if isinstance(kind, Algorithm):
-        return dataclasses.replace(kind, **hyper_parameters)
+        return dataclasses.replace(kind, **values)
     try:
-        return kind(**hyper_parameters)
+        return kind(**values)
     except TypeError as error:
         raise ConfigError(f"cannot make {kind.__name__}: {error}: give its hyper-parameters by name") from None
+
+
+def _whole(value: Any, field: dataclasses.Field) -> Any:
+    """A number like 1e6, which Python makes a float, as the integer that the field takes."""
+    takes_integers = field.type in (int, "int")  # a string if its module postpones the evaluation of annotations
+    return int(value) if takes_integers and isinstance(value, float) and value.is_integer() else value
 
 
 def _usable(name: str, candidate: Any) -> type[Algorithm]:

@@ -8,8 +8,8 @@ from typing import Any
 
 from fragmenta.algorithms import Algorithm
 from fragmenta.algorithms.named import algorithm_name
-from fragmenta.cli.parsing import closest, field_names, flag_names
-from fragmenta.errors import ConfigError
+from fragmenta.cli.parsing import field_names, flag_names
+from fragmenta.errors import ConfigError, closest
 
 NAMES = ("algorithm", "environment")
 """Keys in place of the two positional arguments."""

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import difflib
 import io
 import re
 from collections.abc import Iterable
@@ -11,7 +10,7 @@ from typing import TypeVar
 import tyro
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
-from fragmenta.errors import ConfigError
+from fragmenta.errors import ConfigError, closest
 
 Parsed = TypeVar("Parsed")
 _registry = ConstructorRegistry()
@@ -60,16 +59,6 @@ def field_names(flags: type) -> set[str]:
 def is_switch(field: dataclasses.Field) -> bool:
     """Whether a field is given as `--name` or `--no-name`, without a value."""
     return field.type in (bool, "bool")  # a string if the user's module postpones the evaluation of annotations
-
-
-def closest(name: str, choices: Iterable[str]) -> str | None:
-    """What was probably meant: the choice with these initials (`lr`), with this word (`steps`), or a similar one."""
-    names = sorted(choices)
-    words = {choice: re.split("[-_]", choice) for choice in names}
-    by_initials = [choice for choice in names if "".join(word[:1] for word in words[choice]) == name]
-    by_word = [choice for choice in names if name in words[choice]]
-    similar = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
-    return next(iter([*by_initials, *by_word, *similar]), None)
 
 
 def whole_number(text: str) -> int:

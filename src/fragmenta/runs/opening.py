@@ -82,10 +82,16 @@ class Run:
         return CheckpointFolder(self.path / CHECKPOINTS).chosen(self.checkpoint or "last")
 
     def predict(
-        self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = True
+        self,
+        observation: Any,
+        state: Any = None,
+        episode_start: Any = None,
+        deterministic: bool = True,
+        alive: Any = None,
     ) -> tuple[np.ndarray, Any]:
-        """The action for an observation, or those for a batch, and the memory to pass to the next call as `state`."""
-        return self._policy.predict(observation, state, episode_start, deterministic)
+        """The action for an observation, or those for a batch, and the memory to pass to the next call as `state`;
+        `alive` says which agents of a team are active, by default all."""
+        return self._policy.predict(observation, state, episode_start, deterministic, alive)
 
     def __repr__(self) -> str:
         summary = read_json(self.path / "summary.json")
@@ -123,7 +129,7 @@ def load(
     path: str | Path,
     algorithm: Algorithm | None = None,
     env: Any = None,
-    checkpoint: str | None = None,
+    checkpoint: str | int | None = None,
 ) -> Run:
     """Open the run in a directory. Pass the algorithm or the environment if config.json cannot describe it, and the
     checkpoint (best, last or an iteration) for other parameters than the final ones."""
@@ -139,7 +145,7 @@ def load(
         raise ConfigError(f"{wrong}: pass it, as in fragmenta.load(path, env=...)")
     environment = make(env) if env is not None else make(config["env"], _options(config))
     algorithm.validate(environment)
-    return Run(path, config, algorithm, config["env"], environment, checkpoint)
+    return Run(path, config, algorithm, config["env"], environment, None if checkpoint is None else str(checkpoint))
 
 
 def cluster_of(run: Run) -> Cluster:

@@ -29,11 +29,17 @@ class TrainedPolicy:
         """How often it has sampled: each time with other random numbers."""
 
     def predict(
-        self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = True
+        self,
+        observation: Any,
+        state: Any = None,
+        episode_start: Any = None,
+        deterministic: bool = True,
+        alive: Any = None,
     ) -> tuple[np.ndarray, Any]:
         """The action for an observation, or those for a batch, and the memory to pass to the next call as `state`.
 
         Without a memory the state is None. `episode_start` says where an episode begins, so that its memory is empty.
+        `alive` says which agents of a team are active, by default all.
         """
         arrays, is_single = self._rows(observation)
         count = len(arrays[0])
@@ -46,8 +52,7 @@ class TrainedPolicy:
         if not deterministic:
             keys = keys_by_index(jax.random.key(self._calls), count)
             self._calls += 1
-        alive = np.ones((count, *self._team), bool) if self._team else ()
-        inputs = assemble(self._env.observation_space, iter(arrays)), alive, memory
+        inputs = assemble(self._env.observation_space, iter(arrays)), self._mask(alive, count), memory
         action, memory = decide(self._algorithm, self._env, self._params, *inputs, keys, 0)
         actions, memory = np.asarray(self._actions(np.asarray(action))), jax.device_get(memory)
         if is_single:
@@ -59,8 +64,11 @@ class TrainedPolicy:
         space = self._env.observation_space
         try:
             parts = [np.asarray(part) for part in self._flat(observation)]
-        except (KeyError, IndexError, TypeError) as error:
-            raise ConfigError(f"the observation does not fit {space}: {type(error).__name__} {error}") from None
+        except (KeyError, IndexError, TypeError, ValueError) as error:
+            both = isinstance(observation, tuple) and len(observation) == 2 and isinstance(observation[1], dict)
+            hint = "; reset() returns a pair, of which the observation is the first" if both else ""
+            problem = f"{type(error).__name__} {error}".partition("\n")[0]
+            raise ConfigError(f"the observation does not fit {space}: {problem}{hint}") from None
         is_single = all(part.ndim == len(shape) for part, (_, shape, _) in zip(parts, self._leaves, strict=True))
         arrays = []
         for part, (name, shape, dtype) in zip(parts, self._leaves, strict=True):
@@ -70,6 +78,17 @@ class TrainedPolicy:
                 raise ConfigError(f"{name or 'observation'} has shape {part.shape}: expected {expected}")
             arrays.append(rows.astype(dtype, copy=False))
         return arrays, is_single
+
+    def _mask(self, alive: Any, count: int) -> Any:
+        """Which agents are active in every row; empty where there is no team."""
+        if not self._team:
+            if alive is not None:
+                raise ConfigError(f"alive is for a team, but {self._env.title} has one agent: leave it out")
+            return ()
+        mask = np.asarray(True if alive is None else alive, bool)
+        if mask.shape not in ((), self._team, (count, *self._team)):
+            raise ConfigError(f"alive has shape {mask.shape}: expected {self._team}, or {(count, *self._team)}")
+        return np.broadcast_to(mask, (count, *self._team))
 
     def _memory(self, state: Any, fresh: Any, is_single: bool) -> Any:
         memory = jax.tree.map(lambda part: np.asarray(part)[None], state) if is_single else state

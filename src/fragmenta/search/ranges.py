@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fragmenta.algorithms import Algorithm
-from fragmenta.errors import ConfigError, unknown
+from fragmenta.errors import ConfigError, unknown_field
 
 GRAMMAR = "write listed values as 1,2,3 or an interval as uniform:LOW:HIGH or log:LOW:HIGH, for a grid with :POINTS"
 
@@ -97,7 +97,7 @@ def read_ranges(algorithm: Algorithm, search: Mapping[str, str | Sequence[Any]])
     kinds = {field.name: _kind(algorithm, field.name) for field in dataclasses.fields(algorithm) if field.init}
     for name in search:
         if name not in kinds:
-            raise unknown(f"hyper-parameter of {type(algorithm).__name__}", name, kinds)
+            raise unknown_field(f"hyper-parameter of {type(algorithm).__name__}", name, kinds)
     return {
         name: _parsed(name, values, kinds[name])
         if isinstance(values, str)

@@ -1,5 +1,6 @@
 """The user's callbacks: called while a run trains, they see its progress, add metrics and may end it."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,31 @@ from fragmenta.training.stopping import Stop
 METHODS = ("on_iteration", "on_evaluation", "on_checkpoint")
 
 
+class Added:
+    """The metrics that callbacks add: those for the next record, and the names of all so far."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, float] = {}
+        self._names: set[str] = set()
+
+    def add(self, name: str, value: float, record: Mapping[str, Any]) -> None:
+        """Keep a metric for the next record; one that the latest record has must be of a callback."""
+        if name in record and name not in self._names:
+            raise ConfigError(f"a callback adds '{name}', which the record has already: choose another name")
+        self._names.add(name)
+        self._waiting[name] = value
+
+    def take(self) -> dict[str, float]:
+        """The metrics for this record."""
+        taken, self._waiting = self._waiting, {}
+        return taken
+
+
 class Moment:
     """What a callback gets: the progress so far, the parameters on demand, and ways to add metrics and to stop."""
 
     def __init__(
-        self, progress: Progress, params: Callable[[], Any], metrics: dict[str, Any], stop: Stop, **event: Any
+        self, progress: Progress, params: Callable[[], Any], metrics: "Added", stop: Stop, **event: Any
     ) -> None:
         self.progress = progress
         self.evaluation: dict[str, Any] | None = event.get("evaluation")
@@ -32,9 +53,7 @@ class Moment:
     def add(self, **metrics: float) -> None:
         """Add numbers to the record of this iteration; from `on_evaluation` and `on_checkpoint`, to the next record."""
         for name, value in metrics.items():
-            if name in self.progress.record:
-                raise ConfigError(f"a callback adds '{name}', which the record has already: choose another name")
-            self._metrics[name] = float(value)
+            self._metrics.add(name, float(value), self.progress.record)
 
     def stop(self, reason: str) -> None:
         """End the run after this iteration, as if it were complete; the summary gives the reason."""
@@ -44,9 +63,16 @@ class Moment:
 class Callbacks:
     """The callbacks of a run, and its target return."""
 
-    def __init__(self, callbacks: Sequence[Any] = (), stop_at_return: float | None = None) -> None:
+    def __init__(
+        self, callbacks: Sequence[Any] = (), stop_at_return: float | None = None, events: Sequence[str] = METHODS
+    ) -> None:
+        """`events` are the methods for which there will be something to call them."""
+        if not isinstance(callbacks, Sequence):
+            raise ConfigError(f"callbacks is {callbacks!r:.60}: give a list, as in callbacks=[Watch()]")
         for callback in callbacks:
-            _check(callback)
+            _check(callback, events)
+        if stop_at_return is not None and not _is_finite(stop_at_return):
+            raise ConfigError(f"stop_at_return is {stop_at_return}: it must be a finite number")
         self._callbacks, self._target = tuple(callbacks), stop_at_return
 
     @property
@@ -68,7 +94,11 @@ class Callbacks:
             moment.stop(f"the mean return of the latest episodes is {mean:.1f}, at least {self._target:g}")
 
 
-def _check(callback: Any) -> None:
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+def _check(callback: Any, events: Sequence[str]) -> None:
     names = [name for name in dir(callback) if name.startswith("on_")]
     for name in names:
         if name not in METHODS:
@@ -76,3 +106,6 @@ def _check(callback: Any) -> None:
     if isinstance(callback, (type, Mapping)) or not names:
         what = f"callback {callback!r:.60} has no method that is called"
         raise ConfigError(f"{what}: give an object with one of {', '.join(METHODS)}")
+    if not set(names) & set(events):
+        needs = "a run_dir and eval_every" if "on_evaluation" in names else "a run_dir"
+        raise ConfigError(f"{names[0]} of callback {type(callback).__name__} is never called: it needs {needs}")

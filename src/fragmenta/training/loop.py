@@ -26,7 +26,7 @@ from fragmenta.runs.state import to_arrays
 from fragmenta.runs.timeline_files import write_timeline
 from fragmenta.tracing.iteration import TOTALS
 from fragmenta.training.blame import first_bad_stage, is_finite
-from fragmenta.training.callbacks import Callbacks, Moment
+from fragmenta.training.callbacks import Added, Callbacks, Moment
 from fragmenta.training.measures import Measures
 from fragmenta.training.result import Result
 from fragmenta.training.seeds import SeedTally, seed_summaries
@@ -170,8 +170,7 @@ class _Log:
         self._progress: Progress | None = None
         """Of an iteration that is not recorded yet, because callbacks may add to it."""
         self._latest: Progress | None = None
-        self._added: dict[str, Any] = {}
-        """Metrics of callbacks for the next record."""
+        self._added = Added()
         self._measures = Measures()
         self._running = time.monotonic()
         if run.watcher:
@@ -201,8 +200,8 @@ class _Log:
         """Store the record of the latest iteration, if it is not stored yet, and report the progress."""
         if (progress := self._progress) is None:
             return
-        progress.record.update(self._added)
-        self._progress, self._added = None, {}
+        progress.record.update(self._added.take())
+        self._progress = None
         if self._run.metrics:
             self._run.metrics.add(progress.record)
         else:

@@ -14,7 +14,7 @@ from fragmenta.errors import ConfigError
 from fragmenta.evaluation.playing import check_drawable
 from fragmenta.graph import Plan
 from fragmenta.policies import Cluster, Policy
-from fragmenta.runs.opening import SCHEMA, describe_algorithm
+from fragmenta.runs.opening import SCHEMA, describe_algorithm, params_of
 from fragmenta.runs.seeds import with_seeds
 from fragmenta.tracing.iteration import steps_per_iteration
 from fragmenta.tracing.trace import trace
@@ -103,6 +103,8 @@ def plan_run(request: Request) -> PlannedRun:
     """Check a request and plan it; ConfigError if it cannot run."""
     algorithm, env, options = request.algorithm, request.env, request.options
     check_run(algorithm, env, request.engine)
+    _check_seed(request.seed)
+    params_of(algorithm, env)  # an algorithm of the user's own may not say where they are
     options.check()
     if options.evaluation.eval_video:
         check_drawable(env)
@@ -116,7 +118,7 @@ def plan_run(request: Request) -> PlannedRun:
     if cluster.replicas == 0:
         replicas, why_replicas = default_replicas(algorithm, env, policy, cluster)
         cluster = dataclasses.replace(cluster, replicas=replicas)
-    check_seeds(policy, request.seeds)
+    check_seeds(policy, request.seeds, env)
     trained = with_seeds(algorithm, request.seed, request.seeds)
     plan = project(trace(trained, env), policy, cluster, options.merge)
     if plan.lags and not algorithm.allows_lag:
@@ -133,6 +135,11 @@ def _steps_per_iteration(request: Request, plan: Plan) -> int:
         return steps_per_iteration(request.algorithm, trace(request.algorithm, request.env).steps)
     declared = plan.graph.steps is None
     return steps_per_iteration(request.algorithm, plan.graph.steps) // (plan.arrivals if declared else 1)
+
+
+def _check_seed(seed: int) -> None:
+    if not 0 <= seed < 2**63:
+        raise ConfigError(f"seed is {seed}: it must be at least 0 and less than 2**63")
 
 
 def _check_bound_here(request: Request, apart: bool) -> None:

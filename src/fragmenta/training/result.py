@@ -28,10 +28,16 @@ class Result:
     env: Environment
 
     def predict(
-        self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = True
+        self,
+        observation: Any,
+        state: Any = None,
+        episode_start: Any = None,
+        deterministic: bool = True,
+        alive: Any = None,
     ) -> tuple[np.ndarray, Any]:
-        """The action for an observation, or those for a batch, and the memory to pass to the next call as `state`."""
-        return self._policy.predict(observation, state, episode_start, deterministic)
+        """The action for an observation, or those for a batch, and the memory to pass to the next call as `state`;
+        `alive` says which agents of a team are active, by default all."""
+        return self._policy.predict(observation, state, episode_start, deterministic, alive)
 
     def __repr__(self) -> str:
         return f"Result of {describe(self.summary)}"
@@ -42,6 +48,7 @@ class Result:
     @functools.cached_property
     def _policy(self) -> TrainedPolicy:
         if isinstance(self.algorithm, Seeds):
-            count = len(self.algorithm.seeds)
-            raise ConfigError(f"{count} seeds were trained: choose one, as in fragmenta.load('RUN/seed-0').predict")
+            seeds = self.algorithm.seeds
+            one = f"fragmenta.load('RUN/seed-{seeds[0]}').predict"
+            raise ConfigError(f"{len(seeds)} seeds were trained: give a run_dir RUN and choose one, as in {one}")
         return TrainedPolicy(self.algorithm, self.env, self.params)

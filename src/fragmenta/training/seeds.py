@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from fragmenta.envs import Environment
 from fragmenta.errors import ConfigError
 from fragmenta.policies import Policy, resolve
 from fragmenta.policies.fused import fused
@@ -14,10 +15,14 @@ from fragmenta.runs.run_directory import EVALUATIONS, RunDirectory, read_records
 from fragmenta.runs.seeds import Seeds, of_seed, record_of_seed
 
 
-def check_seeds(policy: str | Policy, count: int) -> None:
-    """Raise ConfigError if there are no seeds, or if the distribution policy would split the program of several."""
+def check_seeds(policy: str | Policy, count: int, env: Environment) -> None:
+    """Raise ConfigError if there are no seeds, or if the program of several would be split."""
     if count < 1:
         raise ConfigError(f"seeds is {count}: it must be at least 1")
+    if count > 1 and env.host_pool:
+        raise ConfigError(
+            f"{count} seeds are trained as one program, but {env.title} is stepped on the host: start {count} runs"
+        )
     if count > 1 and resolve(policy) is not fused:
         name = policy if isinstance(policy, str) else policy.__name__
         raise ConfigError(

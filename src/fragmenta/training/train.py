@@ -90,7 +90,7 @@ def train(
     environment = make(env, options.env)
     name, arguments = describe_environment(env, environment, options.env)
     trained = _with_count(algorithm, hyper_parameters, fixed_count(env, environment))
-    user_callbacks = Callbacks(callbacks, stop_at_return)
+    user_callbacks = Callbacks(callbacks, stop_at_return, _events(run_dir is not None, options.evaluation))
     run = plan_run(
         Request(trained, environment, name, arguments, policy, engine, cluster, seed, seeds, options),
     )
@@ -116,7 +116,7 @@ def resume(
     watcher: Watcher | None = None,
     engine: str | None = None,
     engine_options: EngineOptions | None = None,
-    checkpoint: str = "last",
+    checkpoint: str | int = "last",
     progress: bool = True,
     callbacks: Sequence[Any] = (),
     stop_at_return: float | None = None,
@@ -133,7 +133,7 @@ def resume(
         resumed = dataclasses.replace(resumed, total_steps=total_steps)
     with locked(opened.path):
         folder = CheckpointFolder(opened.path / CHECKPOINTS)
-        began = folder.chosen(checkpoint)
+        began = folder.chosen(str(checkpoint))
         if began.steps >= resumed.total_steps:
             done = f"'{opened.path}' has completed its {began.steps:,} steps"
             raise ConfigError(f"{done}: give a larger total, as in --total-steps {2 * began.steps}")
@@ -155,12 +155,18 @@ def resume(
         origin = ParentRun(config["start_from"]) if config.get("start_from") else None
         placed = policy or config["policy"], chosen, cluster
         run = plan_run(Request(resumed, *environment, *placed, *seeds, options, origin))
-        user_callbacks = Callbacks(callbacks, stop_at_return)
+        user_callbacks = Callbacks(callbacks, stop_at_return, _events(True, options.evaluation))
         directory = RunDirectory.reopened(opened.path, began.iteration)
         if checkpoint != "last":
             folder.discard_after(began.iteration)
         with recorded(opened.path, began.steps, STOPPED):
             return _show(run, directory, began, user_callbacks, watcher, progress)
+
+
+def _events(has_directory: bool, evaluation: EvaluationOptions) -> tuple[str, ...]:
+    """The methods of callbacks that this run calls."""
+    about_files = ("on_checkpoint", *(("on_evaluation",) if evaluation.eval_every else ()))
+    return ("on_iteration", *(about_files if has_directory else ()))
 
 
 def _with_count(algorithm: AlgorithmLike, hyper_parameters: dict[str, Any], count: int | None) -> Algorithm:
