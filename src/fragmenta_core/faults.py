@@ -2,9 +2,14 @@
 
 import dataclasses
 import difflib
+import signal
 import traceback
 from collections.abc import Iterable
 from typing import Any
+
+OVERDUE = signal.SIGALRM
+"""Ends a process whose environment does not finish its step: one that holds the interpreter leaves no other way, and
+how a process ended is what the process that started it gets to know."""
 
 
 class UnusableError(ValueError):
