@@ -44,12 +44,13 @@ chaos: $(READY)
 bench: $(READY)
 	$(BIN)/python benchmarks/$(WHAT).py $(ARGS)
 
-# The pictures and lists in docs/ that are drawn from the code, and the site in build/site.
+# The pictures and lists in docs/ that are drawn from the code, and the site in build/site. Not with --quiet: mkdocs
+# would not count warnings, so that none of them were an error.
 docs: $(READY) $(DOCS)
 	$(BIN)/python docs/pictures.py
 	$(BIN)/python docs/rooms.py
 	$(BIN)/python docs/walks.py
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # Build wheel and sdist, and train with each in a fresh virtual environment that has nothing else.
 release: $(READY)

@@ -74,6 +74,12 @@ def test_the_readme_is_one_screen() -> None:
     assert languages.count("python") == 2  # how it is called, and an algorithm of one's own
 
 
+def test_warnings_of_the_site_are_errors() -> None:
+    (command,) = re.findall(r"mkdocs build.*", (ROOT / "Makefile").read_text())
+    assert "--strict" in command
+    assert "--quiet" not in command, "mkdocs then does not count warnings"
+
+
 def test_the_reference_has_every_public_name() -> None:
     listed = re.findall(r"^::: fragmenta\.(\w+)$", (ROOT / "docs" / "api.md").read_text(), re.MULTILINE)
     assert sorted(listed) == sorted(fragmenta.__all__)

@@ -3,6 +3,7 @@
 import dataclasses
 import difflib
 import os
+import signal
 import traceback
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,6 +15,10 @@ STEPPING = tuple(
 """Where the code is that calls environments: of no interest to whoever wrote one."""
 CALLING = "unexpected keyword argument", "positional argument"
 """Errors of a call with other arguments than the method takes, which never enters the method."""
+
+OVERDUE = signal.SIGALRM
+"""Ends a process whose environment does not finish its step: one that holds the interpreter leaves no other way, and
+how a process ended is what the process that started it gets to know."""
 
 
 class UnusableError(ValueError):

@@ -48,11 +48,9 @@ class InProcess:
     """Serially in the caller's thread, or in several threads. An environment that crashes ends the run; a guard says
     which one it was."""
 
-    def __init__(
-        self, spec: Spec, description: Description, count: int, threads: int, first: int, timeout: float
-    ) -> None:
+    def __init__(self, spec: Spec, description: Description, count: int, threads: int, guard: Guard) -> None:
         self.arrays = Arrays(description, count)
-        self._guard = Guard(str(spec), first, timeout)
+        self._guard = guard
         self.arrays.busy = self._guard.busy
         self._watched = Busy(self._guard.steps, self._guard.busy)
         maker = single_maker(spec)

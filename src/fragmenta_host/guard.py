@@ -1,6 +1,6 @@
 """A small process beside one that steps environments itself: says which environment ended or blocks it.
 
-`python -m fragmenta_host.guard DESCRIPTOR MEMORY PROCESS TIMEOUT FIRST NAME`
+`python -m fragmenta_host.guard DESCRIPTOR MEMORY PROCESS TIMEOUT IS_PART FIRST NAME`
 """
 
 import mmap
@@ -14,15 +14,19 @@ import weakref
 import numpy as np
 
 from fragmenta_core.arrays import MOST_PROCESSES, nameless_file
+from fragmenta_core.faults import OVERDUE
 
 LOOK_SECONDS = 0.25
+PART_WAITS = 5.0
+"""Seconds by which it is left to the process of a part of the environments to say itself that one of them hangs."""
 OVER = b"."
+PROCESSES = "use --env-mode processes, where that is an error or a restart"
 
 
 class Guard:
     """The guarded process's end. Its memory has the number of steps, and who is being stepped, as `Arrays.busy`."""
 
-    def __init__(self, name: str, first: int, timeout: float) -> None:
+    def __init__(self, name: str, first: int, timeout: float, is_part: bool) -> None:
         memory = nameless_file(8 * (1 + MOST_PROCESSES))
         reader, line = os.pipe()
         process = subprocess.Popen(
@@ -30,7 +34,7 @@ class Guard:
                 sys.executable,
                 "-m",
                 "fragmenta_host.guard",
-                *map(str, (reader, memory, os.getpid(), timeout, first)),
+                *map(str, (reader, memory, os.getpid(), timeout, int(is_part), first)),
                 name,
             ],
             pass_fds=(reader, memory),
@@ -78,20 +82,27 @@ def _views(memory: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def main() -> None:
-    """Watch until the guarded process closes its environments or ends."""
-    descriptor, memory, process, timeout, first, name = sys.argv[1:]
+    """Watch until the guarded process closes its environments or ends; end it if it has a part of them and blocks."""
+    descriptor, memory, process, timeout, is_part, first, name = sys.argv[1:]
     line, (steps, busy) = int(descriptor), _views(int(memory))
     watched, reported = Busy(steps, busy), None
-    while not select.select([line], [], [], LOOK_SECONDS)[0]:
-        index = watched.longer_than(float(timeout))
+    limit = float(timeout) + PART_WAITS * int(is_part)
+    # Its end is also seen where a process that an environment has forked holds the other end of the line.
+    while os.getppid() == int(process):
+        if select.select([line], [], [], LOOK_SECONDS)[0]:
+            if os.read(line, 1) == OVER:
+                return
+            break
+        index = watched.longer_than(limit)
         if index is not None and index != reported:
-            which = _named(index, int(first), name)
-            _report(
-                f"{which} has not finished its step within {float(timeout):g} s and blocks the run: end it with kill "
-                f"-9 {process}, or use --env-mode processes, where that is an error or a restart"
-            )
+            late = f"{_named(index, int(first), name)} has not finished its step within {float(timeout):g} s and"
+            if int(is_part):
+                _report(f"{late} holds the interpreter, so its process ends: {PROCESSES}")
+                os.kill(int(process), OVERDUE)
+            else:
+                _report(f"{late} blocks the run: end it with kill -9 {process}, or {PROCESSES}")
         reported = index
-    if os.read(line, 1) != OVER and busy.any():
+    if reported is None and busy.any():
         which = _named(int(busy[busy > 0][0]) - 1, int(first), name)
         _report(
             f"the process ended while it stepped {which}: with --env-mode processes the error says how, and "

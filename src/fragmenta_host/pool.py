@@ -17,10 +17,8 @@ from fragmenta_host.choosing import SteppingMode, faster_mode, measure_stepping,
 from fragmenta_host.env_process import ENDING_SECONDS
 from fragmenta_host.env_processes import EnvProcesses, Lane
 from fragmenta_host.examine import describe
+from fragmenta_host.guard import Guard
 from fragmenta_host.options import PoolOptions, check, cores
-
-GUARD_WAITS = 5.0
-"""Seconds by which a guard leaves it to the process of a part to say itself that an environment hangs."""
 
 
 class ClosedPoolError(RuntimeError):
@@ -61,7 +59,7 @@ class Pool:
         self._lanes: dict[int, threading.Lock] = {}  # by first index of the lane; held during its step
         self._closing = False
         self._steps: dict[int, int] = {}
-        self._most_workers, self._guard_waits = cores(), 0.0
+        self._most_workers, self._is_part = cores(), False
         self._measured: dict[tuple[int, int], SteppingMode] = {}  # by number of environments and lanes
         if spec.is_vector and self.options.restarts:
             raise UnusableError(f"{spec} cannot restart single environments: leave out env_restarts")
@@ -83,7 +81,7 @@ class Pool:
 
     def open_part(self, first: int, max_workers: int) -> None:
         """Start a run in which this pool has only one lane of the environments, from index `first` on."""
-        self._first, self._most_workers, self._guard_waits = first, max_workers, GUARD_WAITS
+        self._first, self._most_workers, self._is_part = first, max_workers, True
         self.open(1)
 
     def open(self, parts: int) -> None:
@@ -212,8 +210,8 @@ class Pool:
         if self.mode == "vector":
             return Vectors(self.spec, self.description, self._count, self._parts, self.workers)
         if self.mode != "processes":
-            timeout = self.options.timeout + self._guard_waits
-            return InProcess(self.spec, self.description, self._count, self.workers, self._first, timeout)
+            guard = Guard(str(self.spec), self._first, self.options.timeout, self._is_part)
+            return InProcess(self.spec, self.description, self._count, self.workers, guard)
         return EnvProcesses(self.spec, self.description, self._count, self._parts, self.workers, self.options.timeout)
 
     def _recover(self, faults: list[Fault], step: int, lane: Lane) -> list[int]:

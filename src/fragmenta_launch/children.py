@@ -12,12 +12,14 @@ from contextlib import suppress
 from pathlib import Path
 
 from fragmenta_core.bounds import is_news
+from fragmenta_core.faults import OVERDUE
 from fragmenta_launch.child import write_order
 
 _XLA_LOG = re.compile(r"[IWEF]\d{4} \d\d:\d\d:\d\d|WARNING: All log messages before|\[Gloo\] Rank")
 _XLA_LOG_CONTINUED = re.compile(r"[ :=.*]|$|Additional GRPC|external/|RPC:")
 MOST_LINES = 10_000
 """How many distinct lines are remembered, so that none is printed twice."""
+TOOK_TOO_LONG = "was ended because an environment did not finish its step in time"
 ENDING_SECONDS = 5.0
 """How long the last output of an ended process may take to arrive."""
 
@@ -124,6 +126,8 @@ class OutputPrinter:
 
 def exit_text(code: int) -> str:
     """How a process with this exit code ended, as text."""
+    if code == -OVERDUE:
+        return TOOK_TOO_LONG
     return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
 
 

@@ -215,6 +215,19 @@ def test_an_environment_that_hangs_ends_the_run_with_its_own_line(
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("engine", ["processes", pytest.param("ray", marks=pytest.mark.full)])
+def test_an_environment_that_hangs_and_holds_the_interpreter_ends_the_run(
+    engine: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(RemoteError, match=r"^actor\[\d\] was ended because an environment did not finish its step"):
+        hang(engine, fault="seize")
+    lines = {line.partition(": ")[2] for line in capfd.readouterr().err.splitlines() if "fragmenta: " in line}
+    late = "of faulty_envs:Steady has not finished its step within 3 s and holds the interpreter, so its process ends"
+    assert lines, "which environment it is, by the guard of its process"
+    assert all(late in line for line in lines), "it is not replaced"
+
+
+@pytest.mark.full
 def test_an_environment_that_hangs_is_restarted_within_its_budget(capfd: pytest.CaptureFixture[str]) -> None:
     line = r"^environment \d of faulty_envs:Steady, step \d+: did not finish within 3 s, so .*\(1 restarts used\)"
     with pytest.raises(EnvironmentFaultError, match=line):

@@ -1,5 +1,6 @@
 """A run that is interrupted, preempted or killed: what it leaves behind, and that it can be resumed."""
 
+import contextlib
 import json
 import os
 import select
@@ -98,6 +99,27 @@ def test_interrupted_twice_it_ends_at_once(tmp_path: Path) -> None:
         exit_code, output = run.end(signal.SIGINT, signal.SIGINT)
     assert exit_code == 130
     assert "Traceback" not in output
+
+
+def test_a_signal_for_a_process_that_an_environment_forked_is_not_one_for_the_run(tmp_path: Path) -> None:
+    support = Path(__file__).parents[1] / "support"
+    flags = ["--env-args", '{"fault": "fork"}', "--env-mode", "serial", "--run-dir", str(tmp_path / "run")]
+    command = [*TRAIN, "faulty_envs:Steady", *TINY, *LONG, *flags]
+    with (tmp_path / "output").open("w") as output:  # not a pipe, which the forked processes would hold open
+        process = subprocess.Popen(command, cwd=support, stdout=output, stderr=output, start_new_session=True)
+        metrics, deadline = tmp_path / "run" / "metrics.jsonl", time.monotonic() + 120
+        try:
+            while not metrics.exists() or metrics.read_text().count("\n") < 3:
+                assert process.poll() is None, (tmp_path / "output").read_text()
+                assert time.monotonic() < deadline, "it does not come to train"
+                time.sleep(0.05)
+            os.killpg(process.pid, signal.SIGINT)  # as a terminal does on Ctrl-C
+            assert process.wait(60) == 128 + signal.SIGINT
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    assert "fragmenta: SIGINT: saved after " in (tmp_path / "output").read_text()
 
 
 SLOW_TO_COMPILE = """

@@ -1,11 +1,13 @@
 """Environments that end or block the process that steps them: the guard beside it says which one it was."""
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 
@@ -29,3 +31,19 @@ def test_an_environment_that_ends_or_blocks_the_process_of_the_run_is_named(faul
     else:
         assert completed.returncode == {"exit": 7, "segfault": -signal.SIGSEGV}[fault]
         assert lines[-1].startswith(f"fragmenta: the process ended while it stepped {which}: with --env-mode processes")
+
+
+def test_a_guard_ends_with_its_process_even_if_an_environment_has_forked_another() -> None:
+    program = (
+        "import os, sys, time, psutil; from fragmenta_host.guard import Guard\n"
+        "guard = Guard('here', 0, 60.0, is_part=False)\n"
+        "(child,) = psutil.Process().children()\n"
+        "if os.fork():\n"
+        "    print(child.pid, flush=True)\n"
+        "    os._exit(0)\n"
+        "os.close(1), os.close(2), time.sleep(30)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    process = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env=environment)
+    with contextlib.suppress(psutil.NoSuchProcess):
+        psutil.Process(int(process.stdout)).wait(10)

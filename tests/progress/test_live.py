@@ -55,6 +55,15 @@ def test_the_view_fits_and_is_complete(width: int) -> None:
     assert len(sparks[0]) > width / 2
 
 
+def test_a_run_of_days_has_its_time_on_one_line() -> None:
+    record = {**RECORD, "seconds": 100_000.0}
+    picture = Picture()
+    picture.add(Progress(1, 3, 512, 1.0, 1.0, record))
+    file = io.StringIO()
+    Console(width=80, file=file, force_terminal=False, color_system=None).print(picture)
+    assert re.search(r"33% +55:33:20 left$", file.getvalue().splitlines()[0])
+
+
 def test_a_terminal_without_unicode() -> None:
     text = "\n".join(drawn_lines(80, [1.0, 2.0], encoding="ascii"))
     assert text.isascii()

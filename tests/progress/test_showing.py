@@ -7,10 +7,13 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import gymnasium
+import numpy as np
 import pytest
 
 import fragmenta
 from fragmenta import PPO, Cluster
+from fragmenta.cli.main import main
 
 TINY = PPO(num_envs=4, horizon=32, hidden=(8,), minibatches=2, epochs=1, total_steps=10 * 128)
 
@@ -30,6 +33,32 @@ def test_a_script_sees_lines_on_standard_error_unless_it_does_not_want_to(
     assert capsys.readouterr() == ("", "")
     fragmenta.resume(tmp_path / "run", total_steps=20 * 128, progress=False)
     assert capsys.readouterr() == ("", "")
+
+
+class Unnamed(gymnasium.Env):
+    """Has no name in another process if an object of it is given."""
+
+    observation_space = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
+        super().reset(seed=seed)
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict]:
+        return np.zeros(1, np.float32), 1.0, True, False, {}
+
+
+def test_commands_that_cannot_open_a_run_are_not_suggested(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = tmp_path / "run"
+    fragmenta.train(TINY, Unnamed(), run_dir=run)
+    shown = capsys.readouterr().err
+    assert f"fragmenta.load({str(run)!r}, env=...)" in shown
+    assert not [name for name in ("eval", "play", "resume") if f"fragmenta {name}" in shown]
+    assert main(["report", str(run)]) == 0
+    page = (run / "report.html").read_text()
+    assert "env=...)" in page
+    assert "fragmenta resume" not in page
 
 
 def test_a_terminal_sees_it_live(monkeypatch: pytest.MonkeyPatch) -> None:

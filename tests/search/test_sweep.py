@@ -14,6 +14,7 @@ import pytest
 import fragmenta
 from fragmenta import A2C, PPO, JobOptions, Trial
 from fragmenta.cli.main import main
+from fragmenta.errors import ConfigError
 from fragmenta.runs.opening import load
 from fragmenta.search import in_process
 from fragmenta.training.stopping import StoppedError
@@ -47,6 +48,23 @@ class Watching:
 def sweep(*arguments: Any, **settings: Any) -> fragmenta.Sweep:
     """A sweep in this process: starting others takes seconds."""
     return fragmenta.sweep(*arguments, **{"options": JobOptions(jobs=1)} | settings)
+
+
+def test_a_sweep_takes_what_train_takes_and_shows_its_progress(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    search = {"learning_rate": (1e-3, 1e-2)}
+    named = sweep("a2c", "CartPole-v1", search, tmp_path / "named", method="grid", **SMALL)
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "training 2 trials as one program" in shown.err
+    again = sweep(A2C, "CartPole-v1", search, tmp_path / "class", method="grid", progress=False, **SMALL)
+    assert capsys.readouterr() == ("", "")
+    assert outcome(named) == outcome(again)
+    assert repr(named).startswith(f"Sweep '{tmp_path / 'named'}' of 2 trials: the best ")
+    assert "with learning_rate 0.0" in repr(named)
+    with pytest.raises(ConfigError, match="did you mean 'learning_rate'"):
+        sweep("a2c", "CartPole-v1", search, tmp_path / "wrong", learning_rat=1)
 
 
 def outcome(result: fragmenta.Sweep) -> list[tuple[Any, ...]]:

@@ -1,6 +1,7 @@
 """Gymnasium environments with one fault each, at a known step of a known environment."""
 
 import ctypes
+import multiprocessing
 import os
 import time
 from typing import Any
@@ -24,6 +25,8 @@ class Steady(gymnasium.Env):
             raise ValueError("no hardware")
         if fault == "fork" and not os.fork():
             time.sleep(3600)
+        if fault == "multiprocessing":
+            multiprocessing.get_context("fork").Process(target=time.sleep, args=(3600,)).start()
         if fault == "die_once" and not os.path.exists(marker + "2"):
             # The first instance is made to read the spaces; the second one ends its process.
             with open(marker + ("2" if os.path.exists(marker) else ""), "w") as file:
@@ -46,7 +49,7 @@ class Steady(gymnasium.Env):
         self.steps += 1
         if self.fault == "nan_reset":
             return self._observation(), 1.0, self.steps == self.at, False, {}
-        if self.steps == self.at and self.chosen and self.fault not in ("", "die_once", "fork"):
+        if self.steps == self.at and self.chosen and hasattr(self, f"_{self.fault}"):
             return getattr(self, f"_{self.fault}")()
         return self._observation(), 1.0, False, False, {}
 
@@ -71,6 +74,9 @@ class Steady(gymnasium.Env):
     def _hold(self) -> Any:
         ctypes.PyDLL(None).sleep(LONG_SECONDS)  # holds the GIL, as some packages do
         return self._observation(), 1.0, False, False, {}
+
+    def _seize(self) -> Any:
+        ctypes.PyDLL(None).sleep(3600)
 
     def _pause_once(self) -> Any:
         if not os.path.exists(self.marker):

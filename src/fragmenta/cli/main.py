@@ -1,6 +1,7 @@
 """The command line: `fragmenta COMMAND ...`, one module per command."""
 
 import importlib
+import multiprocessing
 import os
 import select
 import signal
@@ -54,6 +55,9 @@ def main(arguments: list[str] | None = None) -> int:
         if not _reader_has_ended():
             raise
         return _READER_GONE
+    finally:
+        for process in multiprocessing.active_children():
+            process.kill()  # left by an environment that was stepped here: Python would wait for its end
 
 
 def _run(arguments: list[str]) -> int:

@@ -11,6 +11,7 @@ from fragmenta.errors import ConfigError
 from fragmenta.pictures.report import report_page
 from fragmenta.pictures.run_files import read_run_files
 from fragmenta.pictures.serving import serve_report
+from fragmenta.runs.describing import only_in_python
 from fragmenta.runs.run_directory import read_config
 
 NEXT = ("resume", "eval", "play", "trace")
@@ -36,7 +37,7 @@ def run(arguments: list[str]) -> int:
         raise ConfigError(f"usage: {command()} report RUN [RUN ...] [--out FILE.html]")
     if repeated := [path for i, path in enumerate(options.runs) if path in options.runs[:i]]:
         raise ConfigError(f"run '{repeated[0]}' is given twice: name each run once")
-    commands = [next_commands(str(path)) for path in options.runs]
+    commands = [next_commands(path) for path in options.runs]
     if options.watch:
         return _watch(options, commands)
     out = options.out or (options.runs[0] / "report.html" if len(options.runs) == 1 else Path("report.html"))
@@ -60,6 +61,7 @@ def _watch(options: ReportOptions, commands: list[list[str]]) -> int:
     return 0
 
 
-def next_commands(name: str) -> list[str]:
-    """Suggested next commands for a run."""
-    return [command(verb, name) for verb in NEXT]
+def next_commands(path: Path) -> list[str]:
+    """Suggested next commands for a run, or how Python opens it where no command can."""
+    opened = only_in_python(path, read_config(path))
+    return [opened] if opened else [command(verb, str(path)) for verb in NEXT]

@@ -3,10 +3,9 @@
 import dataclasses
 import json as json_format
 import re
+import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -14,13 +13,8 @@ from rich.table import Table
 from fragmenta.cli.arguments import EnvFlags, read
 from fragmenta.command import command
 from fragmenta.search.ranges import parse_search
+from fragmenta.search.showing import SHOWN, SweepLines, value_text
 from fragmenta.search.sweep import JobOptions, Sweep, sweep
-from fragmenta.search.trials import Trial
-
-EVERY = 2.0
-"""Seconds between two lines of progress."""
-SHOWN = 10
-"""Trials in the table on the screen; the files have all."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,31 +47,6 @@ class SweepOptions:
     environment: EnvFlags
 
 
-class _Lines:
-    """Progress as plain lines."""
-
-    def __init__(self) -> None:
-        self._last = time.monotonic()
-
-    def grouped(self, programs: int, trials: int, processes: int) -> None:
-        """Print how the trials are trained."""
-        count = {0: "as separate runs", 1: "as one program"}.get(programs, f"as {programs} programs")
-        where = f", in {processes} processes" if processes > 1 else ""
-        print(f"training {trials} trials {count}{where} ...", flush=True)
-
-    def progressed(self, steps: int, total: int, best: float | None) -> None:
-        """Print a line every few seconds."""
-        now = time.monotonic()
-        if now - self._last >= EVERY:
-            self._last = now
-            text = "-" if best is None else f"{best:,.1f}"
-            print(f"step {min(steps, total):>12,} of {total:,}  best return {text:>8}", flush=True)
-
-    def finished(self, trials: Sequence[Trial]) -> None:
-        """Print how many trials are done."""
-        print(f"finished {len(trials)} trial{'s' if len(trials) != 1 else ''}", flush=True)
-
-
 def run(arguments: list[str]) -> int:
     """Parse the flags, search, print the best trials."""
     algorithm, env, flags = read("sweep", SweepOptions, arguments)
@@ -88,7 +57,7 @@ def run(arguments: list[str]) -> int:
         algorithm, env, parse_search(options.search), options.run_dir or Path("runs") / named,
         trials=options.trials, method=options.method, seeds=options.seeds, seed=options.seed,
         env_options=flags.environment, options=flags.jobs,
-        watcher=None if options.json else _Lines(),
+        watcher=None if options.json else SweepLines(sys.stdout), progress=False,
     )  # fmt: skip
     if options.json:
         print(json_format.dumps(json_format.loads((result.path / "trials.json").read_text())))
@@ -103,13 +72,9 @@ def _show(result: Sweep) -> None:
         table.add_column(column, justify="right")
     for trial in result.trials[:SHOWN]:
         ending = "diverged" if trial.diverged else "-" if trial.return_mean is None else f"{trial.return_mean:,.1f}"
-        table.add_row(str(trial.number), *map(_text, trial.values.values()), ending)
+        table.add_row(str(trial.number), *map(value_text, trial.values.values()), ending)
     Console(width=None if Console().is_terminal else 140).print(table)
     print(f"all trials: {result.path / 'trials.csv'}, trials.json, sweep.png")
     if result.best_run:
         commands = "\n".join(f"  {command(name, result.best_run)}" for name in ("eval", "play"))
         print(f"the best as a run:\n{commands}")
-
-
-def _text(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

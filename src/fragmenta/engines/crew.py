@@ -23,6 +23,8 @@ BEAT_SECONDS = 1.0
 """Maximum interval between heartbeats."""
 RESTING_SECONDS = 5.0
 """How long a process may take to stop after another one was lost; if it takes longer, it is replaced as well."""
+GUARD_SECONDS = 10.0
+"""By how much a process may be silent for longer than a step may take: its guard says first which environment it is."""
 ENDING_SECONDS = 1.0
 """How long to wait for the exit status of a process that disconnected, or for the loss behind a peer's failure."""
 
@@ -203,7 +205,7 @@ class Crew:
             for i, peer in list(self.peers.items()):
                 if peer.lost:
                     continue
-                step_limit = self.longest_step(i) if peer.hello.get("holds_up") else 0.0
+                step_limit = self.longest_step(i) + GUARD_SECONDS if peer.hello.get("holds_up") else 0.0
                 silent = peer.silent
                 if silent > max(self._setup.options.watchdog, step_limit):
                     last = f"; last activity: {peer.doing}" if peer.doing else ""

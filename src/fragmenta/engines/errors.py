@@ -4,6 +4,7 @@ from fragmenta.engines.control import FailedError, LostError
 from fragmenta.errors import ConfigError
 from fragmenta.worker.execute import DeadlineError
 from fragmenta_core.faults import EnvironmentFaultError
+from fragmenta_launch.children import TOOK_TOO_LONG
 
 
 class RemoteError(RuntimeError):
@@ -16,8 +17,10 @@ class RemoteError(RuntimeError):
 
 def is_permanent(failure: LostError | FailedError) -> bool:
     """Whether a new process would fail the same way: a user's mistake, or an error with a budget of its own."""
+    if isinstance(failure, LostError):
+        return str(failure).endswith(TOOK_TOO_LONG)
     kinds = ("ConfigError", "UnusableError", "EnvironmentFaultError")
-    return isinstance(failure, FailedError) and failure.kind in kinds
+    return failure.kind in kinds
 
 
 def user_error(error: BaseException) -> BaseException:

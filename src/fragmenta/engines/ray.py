@@ -21,6 +21,8 @@ NODE_GONE = "was lost with its node"
 
 MOST_LINES = 10_000
 """Maximum number of unread output lines on a node."""
+KILLING_SECONDS = 1.0
+"""How long to wait until all actors have killed their processes."""
 LISTENING_SECONDS = 0.5
 """How often the reader of the output checks whether the launcher was closed."""
 
@@ -131,8 +133,13 @@ class RayLauncher:
                 return
             self._closed = True
         self._show.hush()
+        # With a process goes its group: what its environments have started. An actor that is out of reach is not
+        # waited for; where it runs, the kernel kills the process with it.
+        killed = [actor.kill.remote(index) for index, actor in self._actors.items()]
+        if killed:
+            self._ray.wait(killed, num_returns=len(killed), timeout=KILLING_SECONDS)
         for actor in self._actors.values():
-            self._ray.kill(actor)  # the kernel kills the process with it
+            self._ray.kill(actor)
         for listener in self._listeners:
             listener.join()
         self._ray.util.remove_placement_group(self._group)

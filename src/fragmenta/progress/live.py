@@ -66,14 +66,15 @@ class Picture:
 
     def _bar(self, progress: Progress) -> Table:
         grid = Table.grid(padding=(0, 1), expand=True)
-        for width in (LABEL - 1, None, 5, 10):
-            grid.add_column(width=width, ratio=None if width else 1, justify="left" if width == LABEL - 1 else "right")
         share = progress.iteration / progress.iterations
+        time_left = f"{clock(seconds_left(progress))} left" if share < 1 else f"in {clock(progress.record['seconds'])}"
+        for width in (LABEL - 1, None, 5, max(10, len(time_left))):
+            grid.add_column(width=width, ratio=None if width else 1, justify="left" if width == LABEL - 1 else "right")
         grid.add_row(
             Text("training", style="bold"),
             ProgressBar(total=progress.iterations, completed=progress.iteration),
             f"{share:.0%}",
-            f"{clock(seconds_left(progress))} left" if share < 1 else f"in {clock(progress.record['seconds'])}",
+            time_left,
         )
         return grid
 

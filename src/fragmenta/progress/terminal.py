@@ -17,6 +17,8 @@ from fragmenta.graph import Plan, Program
 from fragmenta.graph.price import prices, whole_stages
 from fragmenta.progress.live import Picture, clock, number, seconds_left
 from fragmenta.progress.watching import Progress
+from fragmenta.runs.describing import only_in_python
+from fragmenta.runs.run_directory import read_json
 
 PLAIN_EVERY = 2.0
 """Seconds between two lines if the output is not a terminal."""
@@ -185,8 +187,10 @@ def summary_text(summary: dict[str, Any], run_dir: Path | None) -> str:
     ]
     if run_dir is None:
         return "\n".join(lines)
-    one = shlex.quote(str(run_dir / f"seed-{seeds[0]['seed']}" if seeds else run_dir))
     lines += [f"run directory {run_dir}", *(f"picture {path}" for path in sorted(run_dir.glob("*.png")))]
+    if opened := only_in_python(run_dir, read_json(run_dir / "config.json") or {}):
+        return "\n".join([*lines, f"  {command('report', run_dir)}  # {NEXT['report']}", f"  {opened}  # in Python"])
+    one = shlex.quote(str(run_dir / f"seed-{seeds[0]['seed']}" if seeds else run_dir))
     if seeds:
         lines.append(f"  {command('compare', run_dir)}  # intervals over the seeds")
     width = max(map(len, ["compare"] if seeds else NEXT))

@@ -1,6 +1,7 @@
 """How runs and results show themselves: a line in a terminal, a curve and a table in a notebook."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from fragmenta.drawing.html_pieces import curve, listing, table
@@ -22,6 +23,13 @@ def describe(facts: Mapping[str, Any]) -> str:
     return f"{text}: {episodes}, {speed}{early}"
 
 
+def only_in_python(path: Path, config: Mapping[str, Any]) -> str | None:
+    """How to open a run from Python, if it needs an algorithm or an environment that no command can make."""
+    unnamed = config.get("only_in_python") or str(config.get("algorithm")).startswith("__main__:")
+    needed = ["algorithm"] * bool(unnamed) + ["env"] * ("env_options" in config and config["env_options"] is None)
+    return f"fragmenta.load({str(path)!r}, {', '.join(f'{name}=...' for name in needed)})" if needed else None
+
+
 def as_html(line: str, records: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> str:
     """The line, the curve of the return, and a table of facts, as HTML."""
     recent, points = RecentEpisodes(), []
@@ -30,8 +38,12 @@ def as_html(line: str, records: Sequence[Mapping[str, Any]], facts: Mapping[str,
             recent.add(record["episodes"], record["return_mean"] * record["episodes"])
             points.append((record["steps"], recent.return_mean))
     end = records[-1]["steps"] if records else 0
-    rows = [(name, f"{value:,}" if isinstance(value, int) else str(value)) for name, value in _entries(facts)]
+    rows = [(name, _number(value) if isinstance(value, int | float) else str(value)) for name, value in _entries(facts)]
     return listing(line) + curve(points, end, "environment steps", "return") + table(rows)
+
+
+def _number(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
 
 
 def _entries(facts: Mapping[str, Any]) -> list[tuple[str, Any]]:

@@ -24,7 +24,8 @@ def train_alone(task: Task, proposal: Proposal, folder: Path) -> Trial:
         path = _run(folder, seed)
         try:
             settings = RunOptions(env=task.env_options, sinks=())
-            summary = train(applied, task.env, seed=seed, run_dir=path, options=settings).summary
+            result = train(applied, task.env, seed=seed, run_dir=path, options=settings, progress=False)
+            summary = result.summary
             per_seed.append(summary["return_mean"])
             finite.append(True)
         except NotFiniteError:

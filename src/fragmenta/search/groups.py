@@ -18,8 +18,8 @@ class Task:
     """What all trials of a sweep share."""
 
     algorithm: Algorithm
-    env: str | Environment
-    """The environment, or its name."""
+    env: Any
+    """The environment as `make` takes it."""
     env_options: EnvOptions
     seeds: tuple[int, ...]
     population: dict[str, Range] | None = None

@@ -4,11 +4,14 @@ import contextlib
 import dataclasses
 import json
 import shutil
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from fragmenta.algorithms import Algorithm
+from fragmenta.algorithms.named import AlgorithmLike, algorithm_from
+from fragmenta.display import listing, table
 from fragmenta.engines.base import EngineOptions
 from fragmenta.engines.hardware import keep_compiled_programs
 from fragmenta.engines.kinds import engine_named
@@ -26,6 +29,7 @@ from fragmenta.search.population import check_population
 from fragmenta.search.processes import SweepProcesses, default_jobs
 from fragmenta.search.proposals import proposals
 from fragmenta.search.ranges import read_ranges
+from fragmenta.search.showing import SHOWN, SweepLines, trial_text
 from fragmenta.search.trials import Proposal, Trial, TrialFiles, ranked
 from fragmenta.training.options import RunOptions
 from fragmenta.training.planning import Request, check_run
@@ -34,7 +38,7 @@ from fragmenta.training.stopping import Stop, StoppedError, stopped_by_signals
 SETTINGS = "sweep.json"
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Sweep:
     """A finished sweep: its directory, and all trials, the best first."""
 
@@ -50,6 +54,13 @@ class Sweep:
     def best_run(self) -> Path | None:
         """The run directory of the best trial's best seed; None if no trial has a return."""
         return self.path / BEST if (self.path / BEST).exists() else None
+
+    def __repr__(self) -> str:
+        return f"Sweep '{self.path}' of {len(self.trials)} trials: the best {trial_text(self.best)}"
+
+    def _repr_html_(self) -> str:
+        best = self.trials[:SHOWN]
+        return listing(repr(self)) + table((f"trial {trial.number}", trial_text(trial)) for trial in best)
 
 
 class SweepWatcher(Protocol):
@@ -132,8 +143,8 @@ class _Search:
 
 
 def sweep(
-    algorithm: Algorithm,
-    env: str | Environment,
+    algorithm: AlgorithmLike,
+    env: Any,
     search: Mapping[str, str | Sequence[Any]],
     run_dir: str | Path,
     trials: int | None = None,
@@ -144,15 +155,21 @@ def sweep(
     env_options: EnvOptions | None = None,
     options: JobOptions | None = None,
     watcher: SweepWatcher | None = None,
+    progress: bool = True,
+    **hyper_parameters: Any,
 ) -> Sweep:
     """Train trials with values from `search`, and return them ranked by the mean return of their latest episodes.
 
-    `search` has a range for each hyper-parameter: `"log:1e-4:1e-2"`, `"uniform:0.9:1"`, or a sequence of values.
+    `algorithm` and `env` are as in `train`, and so are hyper-parameters by keyword, which all trials share. `search`
+    has a range for each hyper-parameter: `"log:1e-4:1e-2"`, `"uniform:0.9:1"`, or a sequence of values.
     `method` is `grid`, `random`, `tpe` or `pbt`; every trial trains `seeds` seeds, starting at `seed`. The same call
-    with the same `run_dir` continues a sweep that was stopped.
+    with the same `run_dir` continues a sweep that was stopped. The progress is shown on standard error, unless
+    `progress` is False or a `watcher` gets it.
     """
     if total_steps is not None:
-        algorithm = dataclasses.replace(algorithm, total_steps=total_steps)
+        hyper_parameters["total_steps"] = total_steps
+    algorithm = algorithm_from(algorithm, hyper_parameters)
+    watcher = watcher or (SweepLines(sys.stderr) if progress else None)
     options = options or JobOptions()
     options.check()
     if seeds < 1:

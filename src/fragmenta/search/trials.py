@@ -44,7 +44,7 @@ class Trial:
     per_seed: tuple[float | None, ...]
     diverged: bool
     steps: int
-    curve: tuple[tuple[int, float], ...]
+    curve: tuple[tuple[int, float], ...] = dataclasses.field(repr=False)
     """Environment steps, and the mean return of the latest episodes then."""
     changes: tuple[tuple[int, dict[str, Any]], ...] = ()
     """In population-based training: environment steps, and the values from then on."""

@@ -16,6 +16,8 @@ ITERATION_SECONDS = 5.0
 ENDING_SECONDS = 1.0
 """How long the run may take to end after a second signal."""
 SHOW_CURSOR = "\x1b[?25h"
+_handled: list[int] = []
+"""The signals that end a run in this process."""
 
 
 class Stop:
@@ -56,6 +58,7 @@ def stopped_by_signals() -> Iterator[Stop]:
     handled = SIGNALS[:2] if under_nohup else SIGNALS
     previous = {number: signal.signal(number, listener.handle) for number in handled}
     descriptor = signal.set_wakeup_fd(listener.descriptor, warn_on_full_buffer=False)
+    _handled.extend(handled)
     try:
         yield stop
     except BaseException:
@@ -65,12 +68,24 @@ def stopped_by_signals() -> Iterator[Stop]:
         interrupted = listener.second == signal.SIGINT
         raise KeyboardInterrupt if interrupted else StoppedError(listener.second, "interrupted") from None
     finally:
+        _handled.clear()
         signal.set_wakeup_fd(descriptor)
         try:
             listener.close()
         finally:
             for number, handler in previous.items():
                 signal.signal(number, handler)
+
+
+def _leave_to_parent() -> None:
+    """In a process that an environment forks, a signal ends that process and does not count as one for the run."""
+    if _handled:
+        signal.set_wakeup_fd(-1)
+        for number in _handled:
+            signal.signal(number, signal.SIG_DFL)
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 class _Listener:
@@ -96,7 +111,8 @@ class _Listener:
         self._first_handled, self._stop.signal = True, number
 
     def close(self) -> None:
-        """End the thread."""
+        """End the thread, even if a process that an environment has forked holds the connection, too."""
+        self._sender.shutdown(socket.SHUT_RDWR)
         self._sender.close()
         self._thread.join()
         self._numbers.close()
