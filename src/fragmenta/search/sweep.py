@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from fragmenta.algorithms import Algorithm
 from fragmenta.algorithms.named import AlgorithmLike, algorithm_from
-from fragmenta.display import listing, table
+from fragmenta.drawing.html_pieces import listing, table
 from fragmenta.engines.base import EngineOptions
 from fragmenta.engines.hardware import keep_compiled_programs
 from fragmenta.engines.kinds import engine_named
