@@ -12,7 +12,7 @@ from fragmenta.envs import Discrete, Environment
 from fragmenta.errors import ConfigError
 from fragmenta.nn.q_networks import QNetwork
 from fragmenta.rl.replay import Batch
-from fragmenta.rl.value_targets import huber, project_categorical, quantile_huber
+from fragmenta.rl.value_targets import project_categorical, quantile_huber
 from fragmenta.stage import stage
 
 DISTRIBUTIONS = ("none", "c51", "quantile")
@@ -30,7 +30,10 @@ class DQN(OffPolicy):
     }
 
     learning_rate: float = 5e-4
-    target_every: int = 250
+    updates: int = 4
+    buffer_size: int = 50_000
+    hidden: tuple[int, ...] = (128, 128)
+    target_every: int = 100
     exploration: float = 1.0
     """The probability of a random action at first."""
     final_exploration: float = 0.05
@@ -121,7 +124,8 @@ class DQN(OffPolicy):
         """The loss of every step, and its error for priorities."""
         if self.distribution == "none":
             error = outputs[..., 0] - (batch.reward + batch.discount * following[..., 0])
-            return huber(error), error
+            # Not Huber's: its bounded gradient corrects values that are far too high too slowly, and they grow.
+            return 0.5 * error**2, error
         reward, discount = batch.reward[..., None], batch.discount[..., None]
         if self.distribution == "quantile":
             each = quantile_huber(outputs, jax.lax.stop_gradient(reward + discount * following))

@@ -29,8 +29,8 @@ class SweepLines:
         now = time.monotonic()
         if now - self._last >= EVERY:
             self._last = now
-            shown = "-" if best is None else f"{best:,.1f}"
-            self._print(f"step {min(steps, total):>12,} of {total:,}  best return {shown:>8}")
+            text = "-" if best is None else f"{best:,.1f}"
+            self._print(f"step {min(steps, total):>12,} of {total:,}  best return {text:>8}")
 
     def finished(self, trials: Sequence[Trial]) -> None:
         """Print how many trials are done."""
