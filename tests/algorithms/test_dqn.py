@@ -13,6 +13,7 @@ PROBE = DQN(
     batch_size=64,
     buffer_size=4_000,
     learning_starts=500,
+    updates=8,
     learning_rate=2e-3,
     target_every=50,
     gamma=0.9,
