@@ -1,6 +1,7 @@
 """Where the user leaves it open how environments are stepped, a measurement decides, and the result is the same."""
 
 import json
+import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -44,16 +45,18 @@ def makers(log: Path) -> list[int]:
     return [int(line) for line in log.read_text().split()][1:]
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [("Patient", "stepped in 2 processes (a step of"), ("Exclusive", "stepped one after the other in this process (a")],
-)
-def test_the_faster_way_is_chosen_and_the_line_has_what_was_measured(name: str, expected: str) -> None:
+@pytest.mark.parametrize("name", ["Patient", "Exclusive"])
+def test_the_faster_way_is_chosen_and_the_line_has_what_was_measured(name: str) -> None:
     line = Line()
     train(SMALL, f"patient_envs:{name}", watcher=line, options=options())
-    assert expected in line.text
-    assert " ms one after the other, " in line.text
-    assert line.text.endswith(" ms in 2 processes)")
+    measured = re.search(
+        r"a step of all takes ([\d.]+) ms one after the other, ([\d.]+) ms in 2 processes\)$", line.text
+    )
+    assert measured, line.text
+    serial, processes = map(float, measured.groups())
+    # Which one it is depends on what else the machine does; that it is the faster one does not.
+    chosen = "stepped in 2 processes (" if processes < serial else "stepped one after the other in this process ("
+    assert chosen in line.text
 
 
 def test_the_result_does_not_depend_on_the_choice_or_on_having_measured(tmp_path: Path) -> None:
