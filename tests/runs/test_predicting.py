@@ -128,5 +128,8 @@ def test_mistakes_are_one_line() -> None:
     result = fragmenta.train("ppo", "CartPole-v1", **SMALL)
     with pytest.raises(ConfigError, match=r"observation has shape \(5,\): expected \(4,\), or \(n, 4\) for a batch"):
         result.predict(np.zeros(5))
-    with pytest.raises(ConfigError, match=r"2 seeds were trained: choose one, as in fragmenta.load\('RUN/seed-0'\)"):
+    with pytest.raises(
+        ConfigError,
+        match=r"2 seeds were trained: give a run_dir RUN and choose one, as in fragmenta.load\('RUN/seed-0'\)",
+    ):
         fragmenta.train("ppo", "CartPole-v1", seeds=2, **SMALL).predict(np.zeros(4))
