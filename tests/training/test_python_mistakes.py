@@ -48,7 +48,7 @@ def test_it_is_refused_in_one_line(arguments: dict[str, Any], message: str) -> N
 def test_a_whole_number_may_be_written_as_a_float() -> None:
     result = fragmenta.train("ppo", "CartPole-v1", **TINY | {"total_steps": 3.2e2}, progress=False)
     assert result.summary["total_steps"] == 320
-    with pytest.raises(ConfigError, match="total_steps is 320.5: it must be a whole number"):
+    with pytest.raises(ConfigError, match=r"total_steps is 320\.5: it must be a whole number"):
         fragmenta.train("ppo", "CartPole-v1", **TINY | {"total_steps": 320.5})
 
 
