@@ -26,7 +26,6 @@ class ActorReplay(OffPolicy):
     hidden: tuple[int, ...] = (256, 256)
     batch_size: int = 256
     buffer_size: int = 1_000_000
-    learning_starts: int = 1_000
     tau: float = 0.005
     critics: int = 2
     """Independent critics; targets take the lowest of their values."""

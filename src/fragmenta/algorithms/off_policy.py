@@ -167,7 +167,8 @@ class OffPolicy(NeuralAlgorithm):
         """Draw the steps of all updates of an iteration; updates are the leading axis."""
         per_env = self.updates * self.batch_size // self.num_envs
         drawn = sample_steps(replay, keys, per_env, self.gamma, self.n_step, importance)
-        return jax.tree.map(lambda x: x.reshape(self.updates, -1, *x.shape[1:]), drawn)
+        # In turns, because draws by priority are in the order of the rows: every update gets steps of all ages.
+        return jax.tree.map(lambda x: x.reshape(-1, self.updates, *x.shape[1:]).swapaxes(0, 1), drawn)
 
     @stage
     def learn(

@@ -24,7 +24,6 @@ class SAC(ActorReplay):
     targets: ClassVar[tuple[str, ...]] = ("critic",)
     limits: ClassVar[dict[str, Limit]] = {"temperature": POSITIVE}
 
-    learning_rate: float = 1e-3
     temperature: float = 1.0
     """Weight of the entropy, at first."""
     learn_temperature: bool = True

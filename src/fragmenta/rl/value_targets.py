@@ -1,4 +1,4 @@
-"""Losses for values of actions: squared or Huber errors, categorical (C51) and quantile (QR) distributions."""
+"""Losses for values of actions: categorical (C51) and quantile (QR) distributions."""
 
 import jax
 import jax.numpy as jnp
