@@ -43,19 +43,19 @@ CASES = {
     "odd": (Odd(num_envs=8), "CartPole-v1"),
 }
 FEW_POLICIES: dict[str, tuple[str, ...]] = {
-    "ppo-pendulum": ("single_learner_fine",),
-    "a2c": ("central",),
-    "impala": ("single_learner_coarse",),
+    "ppo-pendulum": (),
+    "a2c": (),
+    "impala": (),
     "mappo-shared": ("environments",),
     "mappo-separate": (),
-    "ppo-normalized": ("central",),
+    "ppo-normalized": (),
     "ppo-medley": (),
-    "ppo-gru": ("single_learner_fine",),
+    "ppo-gru": (),
     "a2c-normalized": (),
     "dqn": ("fused",),
     "dqn-rainbow": (),
     "dqn-quantile": (),
-    "sac": ("single_learner_coarse",),
+    "sac": (),
     "sac-prioritized": (),
     "td3": (),
     "ddpg": (),
@@ -100,10 +100,9 @@ def matrix() -> list[Any]:
         for policy in POLICIES:
             if (case, policy) != ("odd", "central"):  # it has no `gradient` and `apply` stages
                 for replicas in (1, 2, 4, 8):
-                    short = replicas == 2 or (case, policy, replicas) == ("ppo-cartpole", "single_learner_coarse", 8)
-                    short |= (case, policy, replicas) == ("mappo-separate", "environments", 8)
+                    short = replicas == 2
                     # These are the programs of `fused`, or with one agent those of `single_learner_fine`.
-                    short &= policy != "multi_learner" or case == "ppo-cartpole"
+                    short &= policy != "multi_learner"
                     short &= policy != "environments" or case.startswith(("mappo", "odd"))
                     short &= policy in FEW_POLICIES.get(case, POLICIES)
                     marks = () if short else pytest.mark.full
@@ -144,6 +143,7 @@ def learner_in_two(stages: tuple[str, ...], cluster: Any) -> list[Fragment]:
     ]
 
 
+@pytest.mark.full
 def test_nested_stages_can_be_placed() -> None:
     algorithm, env = CASES["ppo-cartpole"][0], make("CartPole-v1")
     plan = planned(algorithm, env, learner_in_two, cpu_cluster(3, 1), merge=True)

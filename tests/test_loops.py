@@ -17,17 +17,13 @@ POLICIES = ("fused", "single_learner_coarse", "single_learner_fine", "multi_lear
 ITERATIONS = 3
 SHORT: dict[str, tuple[str, ...]] = {
     "dqn": ("fused",),
-    "sac": ("multi_learner",),
     "evolution": ("fused",),
     "reinforce": ("fused",),
-    "population": ("single_learner_coarse",),
     "self_play": ("single_learner_fine",),
     "odd_state": ("multi_learner",),
     "branching": ("single_learner_coarse",),
-    "statistics": ("environments",),
-    "transforms": ("central",),
 }
-"""Loops of `make test`, with two replicas, so that every policy runs at least once; `make full` runs all of them."""
+"""Loops of `make test`, with two replicas; `make full` runs all of them under every distribution policy."""
 SHORT_APART = (("dqn_rings", "multi_learner"),)
 """What `make test` runs with processes; few, because each process takes seconds to start."""
 

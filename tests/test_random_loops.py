@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -74,18 +75,21 @@ steps = st.tuples(st.sampled_from((*STAGES, "glue")), st.integers(0, 9), st.inte
 recipes = st.lists(steps, min_size=1, max_size=4).map(tuple)
 
 
-# No shrinking: an example takes a second to compile, and a failure prints its recipe anyway.
-@settings(
-    max_examples=40,
-    derandomize=True,
-    deadline=None,
-    phases=(Phase.explicit, Phase.generate),
-    suppress_health_check=list(HealthCheck),
-)
+@pytest.mark.parametrize("examples", [8, pytest.param(40, marks=pytest.mark.full)])
+def test_random_placements_of_random_loops(examples: int) -> None:
+    # No shrinking: an example takes a second to compile, and a failure prints its recipe anyway.
+    settings(
+        max_examples=examples,
+        derandomize=True,
+        deadline=None,
+        phases=(Phase.explicit, Phase.generate),
+        suppress_health_check=list(HealthCheck),
+    )(check_random_placement)()
+
+
 @given(recipes, recipes, st.lists(st.integers(0, 2), min_size=4, max_size=4), st.booleans())
-def test_random_placements_of_random_loops(
-    recipe: tuple[Any, ...], inner: tuple[Any, ...], homes: list[int], replicate: bool
-) -> None:
+def check_random_placement(recipe: tuple[Any, ...], inner: tuple[Any, ...], homes: list[int], replicate: bool) -> None:
+    """A random loop under a random placement equals the plain program."""
     algorithm, env = RandomLoop(num_envs=4, recipe=recipe, inner=inner), make("ProbeConstant")
 
     def policy(stages: tuple[str, ...], cluster: Any) -> list[Fragment]:

@@ -52,6 +52,7 @@ def test_the_better_action_is_found(extension: str) -> None:
         assert chosen[1 - best] == pytest.approx(-1.0, abs=0.5 if extension == "noisy" else 0.3)
 
 
+@pytest.mark.full
 @pytest.mark.brief("quantile")
 @pytest.mark.parametrize("extension", ["double", "n-step", "c51", "quantile", "rainbow"])
 def test_later_rewards_are_discounted(extension: str) -> None:
@@ -60,6 +61,7 @@ def test_later_rewards_are_discounted(extension: str) -> None:
     assert max(values(result, "ProbeDiscount", 1.0)) == pytest.approx(1.0, abs=0.1)
 
 
+@pytest.mark.full
 @pytest.mark.brief("n-step")
 @pytest.mark.parametrize("extension", ["double", "n-step", "c51"])
 def test_a_truncated_episode_is_worth_what_would_come_after(extension: str) -> None:

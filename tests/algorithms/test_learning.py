@@ -20,12 +20,14 @@ def test_probe_constant() -> None:
     assert value(fragmenta.train(PROBE, "ProbeConstant"), 0.0) == pytest.approx(1.0, abs=0.05)
 
 
+@pytest.mark.full
 def test_probe_observation() -> None:
     result = fragmenta.train(PROBE, "ProbeObservation")
     assert value(result, 1.0) == pytest.approx(1.0, abs=0.05)
     assert value(result, -1.0) == pytest.approx(-1.0, abs=0.05)
 
 
+@pytest.mark.full
 def test_probe_discount() -> None:
     result = fragmenta.train(PROBE, "ProbeDiscount")
     assert value(result, 0.0) == pytest.approx(0.9, abs=0.05)
@@ -41,6 +43,7 @@ def test_probe_action() -> None:
         assert value(result, sign) == pytest.approx(1.0, abs=0.1)
 
 
+@pytest.mark.full
 def test_probe_truncation() -> None:
     result = fragmenta.train(PROBE, "ProbeTruncation", total_steps=200_000)
     assert value(result, 0.0) == pytest.approx(1 / (1 - 0.9), rel=0.05), "a cut-off episode is worth what comes after"

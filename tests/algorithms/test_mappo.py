@@ -70,6 +70,7 @@ def test_separate_agents_have_their_own_parameters(shared: bool) -> None:
         assert (a.shape == b.shape) if shared else ((a.shape[0], b.shape[0]) == (4, 2) and a.shape[1:] == b.shape[1:])
 
 
+@pytest.mark.full
 @SHARED
 def test_learning_and_acting_split_along_agents_are_the_same(shared: bool) -> None:
     """Two replicas with two agents each learn and act like one with four."""

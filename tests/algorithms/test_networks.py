@@ -36,6 +36,7 @@ class ResidualA2C(A2C):
         return Residual(outputs, output_scale)
 
 
+@pytest.mark.full
 def test_another_network_learns_policy_and_value() -> None:
     algorithm = ResidualPPO(num_envs=16, horizon=32, minibatches=2, learning_rate=5e-3, gamma=0.9, total_steps=30_000)
     result = fragmenta.train(algorithm, "ProbeObservation")

@@ -35,6 +35,7 @@ def test_without_memory_it_can_only_guess() -> None:
     assert abs(fragmenta.train(PPO(hidden=(16,), **PROBE), "ProbeMemory").summary["return_mean"]) < 0.3
 
 
+@pytest.mark.full
 def test_memory_is_reset_with_each_episode() -> None:
     # Episodes of four steps: after two steps none has ended, after four all have just restarted.
     algorithm, env = RecurrentPPO(num_envs=4, horizon=2, minibatches=1, memory=8, hidden=(8,)), make("ProbeMemory")
@@ -45,6 +46,7 @@ def test_memory_is_reset_with_each_episode() -> None:
         assert bool(jnp.all(state.memory == 0)) == forgotten
 
 
+@pytest.mark.full
 def test_learning_recomputes_the_memory_of_acting() -> None:
     """Six steps end within an episode and contain a reset; with one update the policy is still the one that acted."""
     shape = {"num_envs": 4, "horizon": 6, "epochs": 1, "minibatches": 1, "memory": 8, "hidden": (8,)}

@@ -15,6 +15,7 @@ def run_check_env(capsys: pytest.CaptureFixture[str], monkeypatch: Any, *argumen
     return code, capsys.readouterr().out
 
 
+@pytest.mark.full
 def test_a_sound_environment_on_the_host(capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
     code, printed = run_check_env(capsys, monkeypatch, "gymnasium:CartPole-v1", "--num-envs", "4")
     assert code == 0
@@ -31,8 +32,10 @@ def test_a_sound_environment_in_jax(capsys: pytest.CaptureFixture[str], monkeypa
     assert code == 0
     assert "one compiled program" in printed
     assert "fused                  yes" in printed
+    assert "single_learner_async   yes" in printed
 
 
+@pytest.mark.full
 @pytest.mark.brief("WrongNumber*")
 @pytest.mark.parametrize(
     ("name", "message"),
@@ -69,6 +72,7 @@ def test_defects_are_reported(capsys: pytest.CaptureFixture[str], monkeypatch: A
     assert "Traceback" not in printed
 
 
+@pytest.mark.full
 def test_a_fault_of_the_environment_is_shown_with_its_own_traceback_only(
     capfd: pytest.CaptureFixture[str], monkeypatch: Any
 ) -> None:

@@ -20,6 +20,7 @@ SMALL = Reinforce(num_envs=4)
 ONE = ["small_algorithm:Reinforce", "CartPole-v1", "--policy", "single_learner_coarse", "--replicas", "2"]
 
 
+@pytest.mark.full
 def test_every_synchronous_policy_is_verified(capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["--num-envs", "2", "--iterations", "2"]
     assert main(["verify", "small_algorithm:Reinforce", "CartPole-v1", *flags]) == 0
@@ -68,6 +69,7 @@ def change(leaf: str, transform: Callable[[Any], Any], from_iteration: int = 1) 
     return state
 
 
+@pytest.mark.brief("count-*", "keys-*")
 @pytest.mark.parametrize(
     ("leaf", "transform", "message"),
     [
@@ -89,6 +91,7 @@ def test_a_changed_leaf_is_named(
     assert "0 equal, 1 differ" in output
 
 
+@pytest.mark.full
 def test_replicas_joined_in_the_wrong_order_are_detected(monkeypatch: Any, capsys: pytest.CaptureFixture[str]) -> None:
     honest = dispatch.join_parts
     monkeypatch.setattr(dispatch, "join_parts", lambda parts, layout: honest(parts[::-1], layout))
@@ -96,6 +99,7 @@ def test_replicas_joined_in_the_wrong_order_are_detected(monkeypatch: Any, capsy
     assert "differs in world." in capsys.readouterr().out
 
 
+@pytest.mark.full
 def test_the_first_iteration_that_differs_is_reported(monkeypatch: Any) -> None:
     monkeypatch.setattr(LocalEngine, "state", change("params.bias", doubled, from_iteration=2))
     verification = fragmenta.verify(SMALL, "CartPole-v1", "single_learner_coarse", replicas=2)
@@ -121,6 +125,7 @@ def test_a_changed_metric_is_named(monkeypatch: Any, capsys: pytest.CaptureFixtu
     assert "differs in metric reward after iteration 1: expected 1.0, found 2.0" in capsys.readouterr().out
 
 
+@pytest.mark.full
 def test_rounding_is_no_difference(monkeypatch: Any, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(LocalEngine, "state", change("params.weights", lambda leaf: leaf * (1 + 1e-6)))
     assert main(["verify", *ONE]) == 0

@@ -59,6 +59,10 @@ def mistake(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         ([*QUICK, "--horizon", "30"], "horizon 30 does not divide into 8 minibatches"),
         ([*QUICK, "--num-envs", "0"], "num_envs is 0"),
         ([*QUICK, "--num-envs", "many"], "Error parsing --num-envs: 'many' is not a whole number"),
+        ([*QUICK, "--stop-at-return", "high"], "Error parsing --stop-at-return: 'high' is not a number"),
+        ([*QUICK, "--hidden", "64,64"], "cannot read '64,64': separate values by spaces, not by commas"),
+        ([*QUICK, "--sinks", "none,wandb"], "none means no sink at all"),
+        ([*QUICK, "--project", "mine"], "project is 'mine', but no sink lists runs by it: add --sinks wandb"),
         ([*QUICK, "--hoziron", "8"], "unknown flag '--hoziron': did you mean --horizon?"),
         ([*QUICK, "--lr", "1e-3"], "unknown flag '--lr': did you mean --learning-rate?"),
         ([*QUICK, "--steps", "100"], "unknown flag '--steps': did you mean --total-steps?"),
@@ -134,6 +138,7 @@ def test_the_users_own_error_keeps_its_traceback(tmp_path: Path, monkeypatch: py
     assert raised.traceback[-1].path.name == "my_broken.py"
 
 
+@pytest.mark.full
 def test_graph_policies_doctor_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["graph", "ppo", "Pendulum-v1", "--policy", "single_learner_fine"]) == 0
     assert "policy single_learner_fine" in capsys.readouterr().out

@@ -80,6 +80,7 @@ def test_mistakes_get_one_line(
     assert sorted(runs.rglob("*")) == before, "a mistake leaves nothing behind"
 
 
+@pytest.mark.full
 def test_eval_prints_and_saves_deterministic_and_stochastic_results(
     runs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -101,6 +102,7 @@ def test_eval_prints_and_saves_deterministic_and_stochastic_results(
         assert first["return_low"] <= first["return_mean"] <= first["return_high"]
 
 
+@pytest.mark.full
 def test_play_writes_into_the_run_directory(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = output_of(capsys, "play", str(runs / "run"), "--episodes", "2")
     assert text.startswith("episode 1: return ")
@@ -136,6 +138,7 @@ def test_export_says_how_to_call_the_exported_policy(
     assert "cannot write to" in capsys.readouterr().err
 
 
+@pytest.mark.full
 def test_runs_are_listed_with_their_state(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tiny = ["--num-envs", "4", "--horizon", "8", "--minibatches", "2", "--hidden", "8"]
     assert main(["train", "ppo", "CartPole-v1", *tiny, "--total-steps", "640", "--run-dir", str(tmp_path / "a")]) == 0

@@ -1,6 +1,7 @@
 """Help, version, completion, and output that nobody reads to its end."""
 
 import dataclasses
+import itertools
 import os
 import re
 import subprocess
@@ -51,10 +52,26 @@ def test_help_without_an_algorithm(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_groups_are_named_and_ordered_by_need(capsys: pytest.CaptureFixture[str]) -> None:
     text = printed_help(capsys, "train", "ppo")
-    titles = ["hyper-parameters", "environment", "placement", "processes", "result", "saving", "evaluation"]
+    titles = ["hyper-parameters", "result", "environment", "placement", "saving", "evaluation", "processes"]
     places = [text.index(f" {title} options ") for title in titles]
     assert places == sorted(places)
     assert text.index("--gamma") < places[1]
+
+
+def test_values_are_shown_by_their_type_and_sentences_are_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    frames = printed(capsys, "train", "ppo", "--help")
+    assert "None}" not in frames
+    assert "--stop-at-return FLOAT" in frames
+    flags = [line for line in frames.splitlines() if "│" in line]
+    # A line that ends early before a word that would have fitted is a break inside of a docstring.
+    for line, following in itertools.pairwise(flags):
+        text, word = line.strip("│ "), (following.strip("│ ").split() or [""])[0]
+        same = line.startswith("│   ") and following.startswith("│   ") and text and word
+        assert not same or len(line.rstrip("│ ")) + len(word) + 2 > len(line.rstrip("│")) - 1, line
+
+
+def test_distribution_policies_are_listed_for_any_algorithm(capsys: pytest.CaptureFixture[str]) -> None:
+    assert printed_help(capsys, "policies").startswith("usage: fragmenta policies ALGORITHM ENVIRONMENT")
 
 
 def test_a_negated_flag_says_what_it_negates(capsys: pytest.CaptureFixture[str]) -> None:
@@ -93,10 +110,12 @@ def test_completion_in_bash(capsys: pytest.CaptureFixture[str], tmp_path: Path) 
     assert completed("eval", "runs/a", "--epi") == ["--episodes"]
 
 
+@pytest.mark.full
 def test_completion_in_zsh(capsys: pytest.CaptureFixture[str]) -> None:
     assert printed(capsys, "completion", "zsh").startswith("#compdef fragmenta")
 
 
+@pytest.mark.full
 @pytest.mark.brief("policies")
 @pytest.mark.parametrize("arguments", ["policies", "completion bash", "train ppo --help"])
 def test_a_reader_that_ends_first_is_no_error(arguments: str) -> None:

@@ -132,6 +132,7 @@ def test_it_is_drawn_and_listed_like_the_built_in_ones(capsys: pytest.CaptureFix
     assert "Reinforce on CartPole-v1, 4 environments, 2 replicas" in capsys.readouterr().out
 
 
+@pytest.mark.full
 def test_a_missing_method_is_reported_by_the_command_that_needs_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "my_module:CannotPlay", "CartPole-v1", "--run-dir", "mute", *SIZES]) == 0
     capsys.readouterr()
@@ -158,6 +159,7 @@ def test_processes_find_its_module(capsys: pytest.CaptureFixture[str]) -> None:
     assert "1 equal" in capsys.readouterr().out
 
 
+@pytest.mark.full
 def test_an_environment_in_jax_of_ones_own_is_named_like_the_others(tmp_path: Path, monkeypatch: Any) -> None:
     """By `module:Class`, with the fields of the class as its arguments; the run can be opened again."""
     source = (

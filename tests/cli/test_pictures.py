@@ -100,6 +100,7 @@ def test_without_rliable_one_line_says_what_to_install(tmp_path: Path, capsys, m
     assert "pip install 'fragmenta[compare]'" in message
 
 
+@pytest.mark.full
 def test_the_command_line_starts_without_a_plotting_library() -> None:
     heavy = ("matplotlib", "pandas", "rliable")
     loaded = f"import sys, fragmenta, fragmenta.cli.train; print([m for m in {heavy} if m in sys.modules])"

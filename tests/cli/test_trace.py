@@ -41,6 +41,7 @@ def test_a_timeline_changes_nothing(runs: Path) -> None:
     assert len([s for s in timeline.slices["learner"] if s.depth == 0]) == 8, "the ten iterations but for the first two"
 
 
+@pytest.mark.full
 def test_trace_reruns_and_says_where_time_goes(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = tmp_path / "run"
     shutil.copytree(runs / "plain", run)

@@ -71,6 +71,7 @@ def test_different_computations_have_different_fingerprints(pair: str) -> None:
     assert first == fingerprint_of(Computes(num_envs=4, learn_by=PAIRS[pair][0]))
 
 
+@pytest.mark.full
 def test_all_processes_compute_the_same_fingerprint() -> None:
     script = (
         "from test_fingerprint import *\n"

@@ -104,6 +104,7 @@ def replicated_actor(stages: tuple[str, ...], cluster: Cluster) -> list[Fragment
     return [actor, Fragment("learner", ("learn",), ("cpu:0",))]
 
 
+@pytest.mark.full
 def test_a_mean_leaves_replicas_as_partial_sums() -> None:
     algorithm, env = Plain(num_envs=8), make("CartPole-v1")
     plan = planned(algorithm, env, replicated_actor, cpu_cluster(2, 2), merge=False)
@@ -112,6 +113,7 @@ def test_a_mean_leaves_replicas_as_partial_sums() -> None:
     assert_same(plain(algorithm, env, 2)[0], run_plan(plan, algorithm, env, 2)[0], 1e-6)
 
 
+@pytest.mark.full
 def test_each_replica_takes_its_part_of_noise_from_a_shared_key() -> None:
     algorithm, env = Plain(num_envs=8, noise=True), make("CartPole-v1")
     plan = planned(algorithm, env, replicated_actor, cpu_cluster(2, 2), merge=False)
@@ -177,6 +179,7 @@ class Loners(Algorithm):
         }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_replicas_along_different_axes_exchange_all_with_all(replicas: int) -> None:
     algorithm, env = Loners(num_envs=4), make("ProbeTeam")

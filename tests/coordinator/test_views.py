@@ -63,6 +63,7 @@ def assert_equals_plain(algorithm: Algorithm, policy: Any, replicas: int, env: A
     return plan
 
 
+@pytest.mark.brief("*-number")
 @pytest.mark.parametrize("kind", ["flag", "rbg", "number"])
 @pytest.mark.parametrize("policy", ["fused", "single_learner_coarse"])
 def test_past_defects(kind: str, policy: str) -> None:
@@ -81,6 +82,7 @@ def test_layouts_of_a_replica() -> None:
     assert plan["learner"].layouts == {}
 
 
+@pytest.mark.full
 def test_noise_from_one_key_is_drawn_by_all_replicas_and_each_takes_its_part() -> None:
     plan = assert_equals_plain(Loop(), "fused", 4)
     program = plan["all"]
@@ -113,6 +115,7 @@ class Population(Loop):
         return weights * 0.9 + pull, rest, weights.max()
 
 
+@pytest.mark.full
 def test_an_axis_of_an_algorithm_needs_no_support_in_the_compiler() -> None:
     def policy(stages: tuple[str, ...], cluster: Cluster) -> list[Fragment]:
         learner = Fragment("learner", ("learn",), ("cpu:1", "cpu:2"), replicas=2, axis="population")
@@ -135,6 +138,7 @@ class Centred(Loop):
         return jax.pure_callback(above, jax.ShapeDtypeStruct(observation.shape[:1], jnp.int32), observation)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("policy", ["single_learner_coarse", "multi_learner"])
 def test_a_host_stage_that_mixes_environments_gets_them_all(policy: str) -> None:
     assert_equals_plain(Centred(), policy, 2)

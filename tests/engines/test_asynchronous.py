@@ -84,6 +84,7 @@ class Breaking(Tardy):
         return super().iterate(env, {**state, "weights": weights})
 
 
+@pytest.mark.full
 def test_an_actor_that_raises_ends_the_run_at_once() -> None:
     begin = time.monotonic()
     with pytest.raises(Exception, match="the sensor is broken"):
@@ -101,6 +102,7 @@ def run_with_lag(policy_lag: int) -> Any:
     return run_plan(plan, algorithm, env, 6)
 
 
+@pytest.mark.full
 def test_lag_one_is_reproducible_and_exact() -> None:
     """Actors collect with the parameters of the previous iteration; everything else is the plain loop."""
     algorithm, env = PPO(num_envs=8, horizon=16, hidden=(16,), total_steps=50_000), make("CartPole-v1")

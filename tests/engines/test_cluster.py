@@ -18,7 +18,6 @@ from test_equivalence import CASES, ITERATIONS, POLICIES, expected
 
 SHORT = (
     ("ppo-cartpole", "single_learner_coarse", 2),  # gathers and broadcasts
-    ("ppo-cartpole", "multi_learner", 2),  # replicas communicate
 )
 """The cases of `make test`; few, because every process takes seconds to start."""
 
@@ -65,6 +64,7 @@ def test_it_ends_although_an_actor_is_ahead_of_the_learner() -> None:
     assert time.monotonic() - ending < 20, "it ended only after the deadline"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("first", "second"), [("processes", "local"), pytest.param("local", "processes", marks=pytest.mark.full)]
 )

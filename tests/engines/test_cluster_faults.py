@@ -74,6 +74,7 @@ def start_run(policy: str, restarts: int = KILLS, watchdog: float = 15.0) -> Run
     return Run(apart(SMALL, make("CartPole-v1"), policy, 2, EngineOptions(restarts=restarts, watchdog=watchdog)))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "policy", [pytest.param(name, marks=() if name == "central" else pytest.mark.full) for name in KINDS]
 )
@@ -147,6 +148,7 @@ def test_without_a_budget_the_loss_ends_the_run(capfd: pytest.CaptureFixture[str
     assert "Traceback" not in capfd.readouterr().err
 
 
+@pytest.mark.full
 def test_an_error_in_a_process_is_raised_with_its_own_traceback_once_the_budget_is_spent(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
@@ -203,6 +205,7 @@ def hang(engine: str = "processes", restarts: int = 0, deadline: float = 60.0, *
     )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("engine", ["processes", pytest.param("ray", marks=pytest.mark.full)])
 def test_an_environment_that_hangs_ends_the_run_with_its_own_line(
     engine: str, capfd: pytest.CaptureFixture[str]
@@ -257,6 +260,7 @@ def test_restarted_environments_are_counted() -> None:
     assert result.summary["env_restarts"] >= 2
 
 
+@pytest.mark.full
 def test_a_mistake_that_only_another_process_can_detect_is_one_line() -> None:
     with pytest.raises(
         ConfigError, match=r"^cannot load distribution policy 'only_here:policy': No module named"

@@ -95,6 +95,7 @@ def test_the_run_ends_within_two_seconds_of_the_failure() -> None:
     assert time.monotonic() - begin < 2.5
 
 
+@pytest.mark.full
 def test_a_wait_past_its_deadline_names_the_waiter_the_value_and_the_sender(capfd: pytest.CaptureFixture[str]) -> None:
     slow = Fragile(num_envs=4, misbehave="sleep")
     with pytest.raises(DeadlineError) as caught:
@@ -120,6 +121,7 @@ def test_a_wait_past_its_deadline_names_the_waiter_the_value_and_the_sender(capf
         time.sleep(0.1)
 
 
+@pytest.mark.full
 def test_a_run_that_is_left_early_leaves_no_thread() -> None:
     from fragmenta.engines import LocalEngine
     from helpers import initial_state, planned
@@ -134,6 +136,7 @@ def test_a_run_that_is_left_early_leaves_no_thread() -> None:
     assert not [t for t in threading.enumerate() if t.name.startswith("fragmenta-") and "compile" not in t.name]
 
 
+@pytest.mark.full
 def test_the_initial_state_is_not_consumed() -> None:
     from helpers import initial_state, planned, run_plan
 

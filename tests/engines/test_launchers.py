@@ -115,6 +115,7 @@ def coordinator(request) -> Coordinator:
     return request.getfixturevalue(request.param)
 
 
+@pytest.mark.full
 def test_ends_are_described_and_lost_processes_are_restarted(coordinator):
     launcher = coordinator.launcher
     coordinator.start(0, 1)
@@ -146,6 +147,7 @@ def test_the_output_of_each_process_is_in_its_own_file(coordinator, logs):
     eventually(lambda: log.exists() and f"process 1 has {len(JOB)} bytes\n" in log.read_text())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "launcher",
     [
@@ -210,6 +212,7 @@ def test_promised_output_that_never_arrives_does_not_block():
     assert not listener.is_alive()
 
 
+@pytest.mark.full
 def test_a_lost_actor_is_replaced(own_ray):
     own_ray.start(0)
     psutil.Process(own_ray.pids[0]).parent().kill()
@@ -237,6 +240,7 @@ def paths(**settings: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **settings}
 
 
+@pytest.mark.full
 def test_a_cluster_is_only_joined_with_its_token(own_ray, tmp_path):
     import ray
 
@@ -250,6 +254,7 @@ def test_a_cluster_is_only_joined_with_its_token(own_ray, tmp_path):
     assert attach("ray://head").startswith("'ray://head' is not the address of a Ray cluster: expected host:port")
 
 
+@pytest.mark.full
 def test_a_cluster_without_token_authentication_is_refused(own_ray):
     script = """
 import sys
@@ -292,6 +297,7 @@ except ConfigError as error:
     )
 
 
+@pytest.mark.full
 def test_without_ray_the_error_says_how_to_install_it(tmp_path):
     (tmp_path / "ray.py").write_text("raise ImportError")
     script = "from fragmenta.engines.ray_access import slots; slots('auto')"

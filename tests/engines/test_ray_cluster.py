@@ -99,6 +99,7 @@ def test_fragments_on_three_nodes_end_with_the_parameters_of_one_process(nodes: 
     assert len({worker.pid for worker in watcher.workers.values()}) == 3
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "policy", [pytest.param(policy, marks=() if policy == POLICIES[0] else pytest.mark.full) for policy in POLICIES]
 )

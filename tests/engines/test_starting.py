@@ -60,6 +60,7 @@ def test_fragments_of_any_name_are_connected_and_may_start_as_late_as_the_deadli
     assert_same(undisturbed(), actual, 1e-5)
 
 
+@pytest.mark.full
 def test_workers_that_wait_for_one_that_dies_at_startup_are_restarted_with_it(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -146,6 +146,7 @@ def entry(tree: Any, *index: int) -> Any:
     return jax.tree.map(lambda x: x[index], tree)
 
 
+@pytest.mark.full
 @ALL
 def test_observations_match_the_space(case: Case) -> None:
     env = case.env()
@@ -249,6 +250,7 @@ def test_sizes_by_name(name: str, shape: tuple[int, ...]) -> None:
     assert hash(env) == hash(dataclasses.replace(env)), "an equal environment is the same constant to JAX"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "name",
     [

@@ -10,6 +10,7 @@ from fragmenta.envs.probes import ProbeTeam
 from fragmenta.rl import keys_by_index
 
 
+@pytest.mark.full
 def test_stacks_the_latest_observations_and_restarts_at_a_reset() -> None:
     plain, env = make("CartPole-v1"), Stack(make("CartPole-v1"), 3)
     assert env.observation_space.shape == (3, 4)

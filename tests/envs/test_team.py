@@ -37,6 +37,7 @@ def rollout(env: TeamEnvironment, num_envs: int, steps: int) -> tuple[World, Tra
     return run()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("env", TEAMS, ids=str)
 def test_shapes_match_the_spaces(env: ParticleTeam) -> None:
     world, transition = rollout(env, 4, 3)
@@ -72,12 +73,14 @@ def test_a_step_equals_that_of_jaxmarl(env: ParticleTeam) -> None:
         assert not terminated
 
 
+@pytest.mark.full
 def test_episodes_are_truncated_after_25_steps() -> None:
     _, transition = rollout(SimpleSpread(), 4, 60)
     assert np.flatnonzero(transition.truncated[:, 0]).tolist() == [24, 49]
     assert not jnp.any(transition.terminated)
 
 
+@pytest.mark.full
 def test_last_observation_is_from_before_the_reset() -> None:
     env = SimpleSpread()
     world, transition = rollout(env, 4, 26)
@@ -129,6 +132,7 @@ def test_the_runner_flees_and_stays_in_the_arena() -> None:
     assert float(jnp.max(jnp.abs(places))) < 1.5
 
 
+@pytest.mark.full
 def test_a_lone_runner_turns_away_from_its_chaser() -> None:
     env = SimpleTag(agents=1)
     state = env.initial(jax.random.key(0))
@@ -142,6 +146,7 @@ def test_a_lone_runner_turns_away_from_its_chaser() -> None:
     assert int(action) in (3, 4), "along the edge, neither out of the arena nor into the chaser"
 
 
+@pytest.mark.full
 def test_agents_that_dropped_out_observe_garbage_and_get_no_reward() -> None:
     env = ProbeTeam(garbage=1e6)
     _, transition = rollout(env, 3, 8)
@@ -156,6 +161,7 @@ def test_agents_that_dropped_out_observe_garbage_and_get_no_reward() -> None:
     assert np.flatnonzero(transition.terminated[:, 0]).tolist() == [3, 7]
 
 
+@pytest.mark.full
 def test_importing_fragmenta_does_not_import_jaxmarl_and_make_prints_nothing() -> None:
     code = (
         "import sys, fragmenta; assert 'jaxmarl' not in sys.modules; "

@@ -39,6 +39,7 @@ def evaluate_untrained(algorithm: Algorithm, env: Environment, **options: Any) -
     return evaluate(algorithm, env, untrained(algorithm, env), **options)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "algorithm",
     [
@@ -58,6 +59,7 @@ def test_known_returns_and_lengths(algorithm: Algorithm, deterministic: bool) ->
     assert cut_off.unfinished == 0
 
 
+@pytest.mark.full
 def test_a_trained_policy_gets_its_return() -> None:
     """ProbeMemory pays 1 only if the policy remembers the first observation."""
     recurrent = RecurrentPPO(num_envs=32, horizon=16, hidden=(16,), memory=16, learning_rate=5e-3, entropy_cost=0.0)
@@ -66,6 +68,7 @@ def test_a_trained_policy_gets_its_return() -> None:
     assert (evaluation.mean, evaluation.std, evaluation.interval) == (1.0, 0.0, (1.0, 1.0))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("shared", [True, pytest.param(False, marks=pytest.mark.full)])
 def test_teams(shared: bool) -> None:
     """Agent i of four takes part in i + 1 steps; each pays 1 or -1, on average 0 for random actions."""
@@ -78,6 +81,7 @@ def test_teams(shared: bool) -> None:
     assert abs(evaluation.mean) < 0.5
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("env", ["CartPole-v1", "gymnasium:CartPole-v1"])
 def test_the_seed_decides_and_more_episodes_extend_the_list(env: str) -> None:
     algorithm, environment = PPO(**SMALL), make(env, EnvOptions(env_mode="serial") if ":" in env else None)
@@ -104,6 +108,7 @@ def test_the_host_equals_the_compiled_program() -> None:
     assert abs(in_jax.mean - on_host.mean) < 0.5
 
 
+@pytest.mark.full
 def test_more_episodes_on_the_host_than_run_at_a_time() -> None:
     options = EnvOptions(env_args='{"ends": 3}', wrappers=("host_envs:Doubled",), env_mode="serial")
     env = make("host_envs:Counter", options)
@@ -147,6 +152,7 @@ def test_observations_are_normalised_as_in_acting(tmp_path: Path) -> None:
     assert not np.allclose(likeliest, elsewhere)
 
 
+@pytest.mark.full
 def test_nothing_is_compiled_twice(caplog: pytest.LogCaptureFixture) -> None:
     algorithm, env = PPO(**SMALL), ProbeTruncation(max_steps=9)
     params = untrained(algorithm, env)
@@ -178,6 +184,7 @@ def test_the_interval() -> None:
     assert Evaluation(returns[:1], returns[:1], 0, True).interval == (returns[0], returns[0])
 
 
+@pytest.mark.full
 def test_in_the_background() -> None:
     algorithm, env = PPO(**SMALL), make("CartPole-v1")
     params = untrained(algorithm, env)

@@ -99,6 +99,7 @@ def acts_the_same(algorithm: Algorithm, env: Environment, params: Any, tolerance
             np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.brief("discrete", "recurrent", "convolutions")
 @pytest.mark.parametrize("case", CASES)
 def test_the_same_actions_for_any_number_of_rows(case: str) -> None:
     algorithm, env = CASES[case]
@@ -110,6 +111,7 @@ def test_bfloat16_becomes_float32() -> None:
     acts_the_same(algorithm, env, some_params(algorithm, env), 5e-2)
 
 
+@pytest.mark.full
 def test_the_description_names_what_the_file_takes_and_returns(tmp_path: Path) -> None:
     train(RecurrentPPO(**SMALL, memory=4), "CartPole-v1", run_dir=tmp_path / "run")
     run = load(tmp_path / "run")
@@ -192,6 +194,7 @@ def test_an_operation_without_a_rule_is_named() -> None:
         onnx_model(lambda x: jnp.sort(x, axis=-1), inputs, ("action",))
 
 
+@pytest.mark.full
 def test_without_the_package_one_line_says_what_to_install(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,6 +32,18 @@ def test_evaluating_during_training_changes_nothing(tmp_path: Path) -> None:
     assert all(e["iteration"] % 5 == 0 and e["steps"] == 32 * e["iteration"] for e in evaluations)
 
 
+def test_the_end_is_evaluated_once_whatever_the_period(tmp_path: Path) -> None:
+    for every, iterations in ((3, [3, 6, 8]), (4, [4, 8]), (100, [8])):
+        options = fragmenta.RunOptions(evaluation=fragmenta.EvaluationOptions(eval_every=every, eval_episodes=2))
+        algorithm = fragmenta.A2C(**SMALL, total_steps=8 * 32)
+        fragmenta.train(algorithm, "CartPole-v1", run_dir=tmp_path / str(every), options=options, progress=False)
+        evaluated = [record["iteration"] for record in records(tmp_path / str(every))]
+        assert evaluated[-1] == 8
+        assert len(set(evaluated)) == len(evaluated)
+        assert set(evaluated) <= set(iterations), "others may be skipped, because training does not wait"
+
+
+@pytest.mark.full
 def test_evaluation_chooses_the_best_state_also_after_a_resume(tmp_path: Path) -> None:
     run, saving = tmp_path / "run", fragmenta.SaveOptions(keep_last=1)
     evaluation = fragmenta.EvaluationOptions(eval_every=2, eval_episodes=4)
@@ -65,6 +77,7 @@ class OnlyInFours(CartPole):
 STEADY = fragmenta.EnvOptions(env_args='{"fault": "raise", "at": 30}', env_mode="serial")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("env", "message"),
     [

@@ -28,6 +28,7 @@ def frames(algorithm: Algorithm, env: Environment, **options: Any) -> list[Frame
     return list(play(algorithm, env, untrained(algorithm, env), **options).frames)
 
 
+@pytest.mark.brief("PPO-*")
 @pytest.mark.parametrize(
     ("algorithm", "env"),
     [
@@ -50,6 +51,7 @@ def test_frames_show_changing_states(algorithm: Algorithm, env: Environment) -> 
     assert video[-1].last
 
 
+@pytest.mark.full
 def test_a_video_shows_the_evaluated_episodes() -> None:
     algorithm, env = PPO(**SMALL), make("CartPole-v1")
     last_frames = [frame for frame in frames(algorithm, env, episodes=3, seed=4) if frame.last]
@@ -58,6 +60,7 @@ def test_a_video_shows_the_evaluated_episodes() -> None:
     assert [frame.step for frame in last_frames] == expected.lengths.tolist()
 
 
+@pytest.mark.full
 def test_environments_on_the_host_render_themselves() -> None:
     video = frames(A2C(**SMALL), make("drawn_envs:Drawn", EnvOptions(env_mode="serial")), episodes=2)
     assert [frame.picture[0, 0, 0].item() for frame in video] == [0, 40, 80, 120, 160, 200] * 2
@@ -81,6 +84,7 @@ def test_environments_that_cannot_be_rendered_are_refused_in_one_line(name: str,
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.full
 def test_the_video_is_complete(tmp_path: Path) -> None:
     algorithm, env = A2C(**SMALL), make("drawn_envs:Drawn", EnvOptions(env_mode="serial"))
     video = play(algorithm, env, untrained(algorithm, env), episodes=2)
@@ -97,6 +101,7 @@ def test_the_video_is_complete(tmp_path: Path) -> None:
     assert abs(int(later[40, 10, 0]) - 120) <= 2, "as near as the colors of a GIF get"
 
 
+@pytest.mark.full
 def test_a_failing_video_leaves_no_file(tmp_path: Path) -> None:
     algorithm = A2C(**SMALL)
     env = make("drawn_envs:Drawn", EnvOptions(env_args='{"picture": "none"}', env_mode="serial"))

@@ -74,6 +74,7 @@ def test_processes_listen_on_loopback_only_and_ctrl_c_saves_and_leaves_none(begi
 RAY = ["CartPole-v1", *TINY, "--engine", "ray", "--cpu-devices", "2", "--no-merge"]
 
 
+@pytest.mark.full
 def test_preempted_a_run_on_ray_saves_and_leaves_no_process(begin, run_dir: Path) -> None:
     process, servers = begin(*RAY, "--policy", "single_learner_coarse")
     process.send_signal(signal.SIGTERM)
@@ -98,6 +99,7 @@ def test_interrupted_twice_a_run_on_ray_ends_in_seconds_and_leaves_no_process(ga
     assert not psutil.wait_procs(servers, 10)[1]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("policy", ["single_learner_coarse", pytest.param("central", marks=pytest.mark.full)])
 def test_a_killed_coordinator_leaves_no_process_and_the_run_can_be_resumed(policy: str, begin, run_dir: Path) -> None:
     process, members = begin(*PROCESSES, "--policy", policy, "--checkpoint-every", "1")
@@ -110,6 +112,7 @@ def test_a_killed_coordinator_leaves_no_process_and_the_run_can_be_resumed(polic
     assert (summary["policy"], summary["engine"]) == (policy, "processes")
 
 
+@pytest.mark.full
 @pytest.mark.brief("local-fork")
 @pytest.mark.parametrize("fault", ["fork", "multiprocessing"])
 @pytest.mark.parametrize("engine", ["local", "processes", "ray"])

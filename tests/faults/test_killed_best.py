@@ -9,6 +9,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import fragmenta
 from fragmenta.runs.checkpoints import EVALUATION, CheckpointFolder
 
@@ -19,6 +21,7 @@ def evaluations(run: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (run / "evaluations.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.full
 def test_the_best_by_evaluation_survives_a_kill(tmp_path: Path) -> None:
     run = tmp_path / "run"
     command = [sys.executable, "-m", "fragmenta.cli.main", "train", "a2c", "CartPole-v1", *FLAGS]

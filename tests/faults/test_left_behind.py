@@ -84,6 +84,7 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> None:
     run(tmp_path_factory.mktemp("warm") / "run")
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not SHARED_MEMORY.exists(), reason="needs /proc and /dev/shm")
 @pytest.mark.parametrize(
     ("act", "fault_at", "raises"),

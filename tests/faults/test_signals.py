@@ -76,6 +76,17 @@ def go_on(run: Started, capsys: pytest.CaptureFixture[str]) -> dict:
     return json.loads(capsys.readouterr().out)
 
 
+def test_interrupted_while_it_loads_it_says_so_in_one_line() -> None:
+    start = "import sys, fragmenta_launch.console as console; print('up', flush=True); sys.exit(console.main())"
+    process = subprocess.Popen([sys.executable, "-c", start, "doctor"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.readline()
+    time.sleep(0.3)  # of the two seconds that loading takes
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors.decode()) == (130, "fragmenta: interrupted\n")
+
+
 @pytest.mark.parametrize(
     ("signal_number", "code"), [(signal.SIGTERM, 143), pytest.param(signal.SIGINT, 130, marks=pytest.mark.full)]
 )
@@ -101,6 +112,7 @@ def test_interrupted_twice_it_ends_at_once(tmp_path: Path) -> None:
     assert "Traceback" not in output
 
 
+@pytest.mark.full
 def test_a_signal_for_a_process_that_an_environment_forked_is_not_one_for_the_run(tmp_path: Path) -> None:
     support = Path(__file__).parents[1] / "support"
     flags = ["--env-args", '{"fault": "fork"}', "--env-mode", "serial", "--run-dir", str(tmp_path / "run")]
@@ -135,6 +147,7 @@ class Slow(fragmenta.PPO):
 """
 
 
+@pytest.mark.full
 def test_interrupted_while_compiling_it_says_so_at_once_and_the_second_time_it_ends(tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text(SLOW_TO_COMPILE)
     command = [*TRAIN[:-1], "slow:Slow", "CartPole-v1", *TINY, "--run-dir", "run"]
@@ -186,6 +199,7 @@ class InIterate(fragmenta.PPO):
 """
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("algorithm", "number"),
     [

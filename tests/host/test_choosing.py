@@ -45,6 +45,7 @@ def makers(log: Path) -> list[int]:
     return [int(line) for line in log.read_text().split()][1:]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["Patient", "Exclusive"])
 def test_the_faster_way_is_chosen_and_the_line_has_what_was_measured(name: str) -> None:
     line = Line()
@@ -59,6 +60,7 @@ def test_the_faster_way_is_chosen_and_the_line_has_what_was_measured(name: str) 
     assert chosen in line.text
 
 
+@pytest.mark.full
 def test_the_result_does_not_depend_on_the_choice_or_on_having_measured(tmp_path: Path) -> None:
     hashes = {
         mode: train(SMALL, "patient_envs:Patient", options=options(mode)).summary["params_sha256"]
@@ -72,6 +74,7 @@ def test_the_result_does_not_depend_on_the_choice_or_on_having_measured(tmp_path
     assert "stepped in 2 processes (a step of" in line.text
 
 
+@pytest.mark.full
 def test_processes_that_were_measured_are_those_of_the_run(tmp_path: Path) -> None:
     log = tmp_path / "log"
     environments = pool("Patient", log=str(log))
@@ -126,6 +129,7 @@ def test_lanes_are_measured_at_once() -> None:
         environments.close()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("fault", ["raise", "exit"])
 def test_environments_that_fail_while_being_measured_are_kept_in_processes(fault: str) -> None:
     # The trial of one environment ends before the fault, the measurement of several does not.
@@ -147,6 +151,7 @@ def test_before_anything_is_measured_both_ways_are_named() -> None:
     )
 
 
+@pytest.mark.full
 def test_evaluation_reuses_what_was_measured(tmp_path: Path) -> None:
     log = tmp_path / "log"
     environments = pool("Patient", log=str(log))

@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 
+@pytest.mark.full
 @pytest.mark.brief("hold")
 @pytest.mark.parametrize("fault", ["exit", "segfault", "hold"])
 def test_an_environment_that_ends_or_blocks_the_process_of_the_run_is_named(fault: str) -> None:

@@ -216,6 +216,7 @@ def test_a_process_that_is_lost_for_two_lanes_at_once_is_replaced_once() -> None
     assert [sum(column) for low in (0, 2) for column in zip(*truncated[low], strict=True)] == [1] * COUNT
 
 
+@pytest.mark.full
 def test_a_process_that_is_lost_in_construction_is_replaced(tmp_path: Path) -> None:
     environments = pool("die_once", restarts=1, marker=str(tmp_path / "died"))
     assert not np.any(run(environments))
@@ -250,6 +251,7 @@ def test_closing_ends_hanging_processes_in_parallel(capfd: pytest.CaptureFixture
     assert "restarted" not in capfd.readouterr().err
 
 
+@pytest.mark.full
 def test_the_budget_is_per_run() -> None:
     environments = pool("raise", share=3, restarts=1)
     for _ in range(2):
@@ -258,6 +260,7 @@ def test_the_budget_is_per_run() -> None:
         assert environments.restarted == 1
 
 
+@pytest.mark.full
 @pytest.mark.brief("hang")
 @pytest.mark.parametrize("fault", ["", "hang"])
 def test_environment_processes_end_with_a_killed_parent(fault: str) -> None:

@@ -71,6 +71,7 @@ def test_envpool_reset_rows_are_hidden() -> None:
     assert min(ends.values()) > 1, f"the test saw too little: {ends}"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("spec", "choices", "count"),
     [
@@ -119,6 +120,7 @@ def area_resize(image: np.ndarray, size: tuple[int, int], interpolation: int) ->
     return np.rint(image).astype(np.uint8)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("game", "name"), [("pong", "ALE/Pong-v5"), ("breakout", "ALE/Breakout-v5")])
 def test_frames_equal_gymnasiums_preprocessing(game: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bitwise if OpenCV is installed; otherwise a mean halfway between two integers may be rounded either way."""
@@ -171,6 +173,7 @@ def test_atari_time_limit_is_no_termination() -> None:
         assert step.next_observation[0][i][:3].any(), "the last of the old one"
 
 
+@pytest.mark.full
 def test_atari_after_a_lost_life_the_game_restarts_or_continues() -> None:
     actions = random_actions(4, 120)
     for argument, goes_on in (("episodic_life", False), ("life_loss_info", True)):
@@ -188,6 +191,7 @@ def test_atari_names() -> None:
     assert Pool(Spec("ale", "pong", stack=2)).description.observation.shape == (2, 84, 84)
 
 
+@pytest.mark.full
 def test_learners_get_clipped_rewards_and_episodes_report_the_score() -> None:
     action = jnp.asarray(np.random.default_rng(1).integers(0, 9, (120, 2)), jnp.int32)
     rewards_by_clipping, totals = {}, {}

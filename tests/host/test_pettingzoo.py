@@ -43,6 +43,7 @@ def rollout(env: HostEnvironment, num_envs: int, steps: int) -> tuple[list[Any],
     return jax.device_get(worlds), transitions
 
 
+@pytest.mark.full
 def test_agents_that_dropped_out_keep_their_index_and_get_zero_observations_and_rewards() -> None:
     worlds, transitions = rollout(team(), 2, 7)
     expected = np.asarray([[1, 1, 1], [1, 1, 1], [0, 1, 1], [0, 0, 1], [0, 0, 1], [1, 1, 1], [1, 1, 1]], bool)
@@ -88,6 +89,7 @@ def test_how_an_episode_ends(leaves: Any, limit: int, flags: tuple[bool, bool], 
     assert transitions[1].next_alive[0].tolist() == remaining
 
 
+@pytest.mark.full
 def test_processes_give_the_same_results_as_this_process() -> None:
     for a, b in zip(rollout(team(), 4, 7)[1], rollout(team("processes"), 4, 7)[1], strict=True):
         jax.tree.map(np.testing.assert_array_equal, a, b)
@@ -172,6 +174,7 @@ def test_an_environment_of_the_package_that_has_left_pettingzoo() -> None:
     assert (env.team_size, env.action_space.n) == (3, 5)
 
 
+@pytest.mark.full
 def test_an_environment_that_pettingzoo_ships() -> None:
     pytest.importorskip("pygame")
     env = make("pettingzoo:classic/rps_v2", EnvOptions(env_mode="processes"))  # here, its warnings would be errors

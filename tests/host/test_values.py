@@ -50,6 +50,7 @@ def test_what_cannot_be_used_is_one_line_without_our_traceback(name: str, messag
     assert caught.value.trace == ""
 
 
+@pytest.mark.full
 @pytest.mark.brief("WrongNumber*-processes", "Nested*-serial")
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
@@ -104,6 +105,7 @@ def test_print_reaches_the_person_at_once(
     assert "the door is open" in text
 
 
+@pytest.mark.full
 @pytest.mark.brief("flags0")
 @pytest.mark.parametrize("flags", [("--env-mode", "serial"), ("--engine", "processes")])
 def test_print_reaches_the_person_in_training_and_does_not_mix_with_json(

@@ -67,6 +67,7 @@ def test_layers_fit_the_image_or_it_is_refused() -> None:
         check_observations(Dict((("eye", Box(0, 255, (4, 9, 1), "uint8")),)))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("size", "stride"), [pytest.param(8, 4, marks=pytest.mark.full), (4, 2), (3, 1)])
 def test_convolutions_equal_those_of_jax(size: int, stride: int) -> None:
     pictures, filters = (

@@ -8,6 +8,7 @@ from fragmenta.nn.mlp_kernel import BLOCK, fits, mlp
 from fragmenta.nn.networks import _layer_by_layer
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("compute", "tolerance"), [("float32", 1e-5), ("bfloat16", 3e-2)])
 @pytest.mark.parametrize("widths", [(4, 64, 64, 2), pytest.param((3, 32, 1), marks=pytest.mark.full)])
 def test_outputs_and_gradients(widths: tuple[int, ...], compute: str, tolerance: float) -> None:

@@ -77,6 +77,7 @@ def test_nothing_but_the_report_is_served_and_only_to_this_machine(watched: tupl
     assert served.get(Host="localhost:8000")[0] == 200, "a forwarded port"
 
 
+@pytest.mark.full
 def test_a_run_before_its_first_iteration_and_several_runs(tmp_path: Path) -> None:
     young, old = made_run(tmp_path / "young", finished=False), made_run(tmp_path / "old")
     lines = (young / "metrics.jsonl").read_text()

@@ -55,6 +55,7 @@ def check(plan: Plan, timelines: list[WorkerTimeline]) -> Timeline:
     return timeline
 
 
+@pytest.mark.full
 def test_coarse_with_two_actors() -> None:
     plan, timelines = record_timelines(TINY, "single_learner_coarse", 2)
     timeline = check(plan, timelines)
@@ -75,6 +76,7 @@ def test_coarse_with_two_actors() -> None:
     ] * 5
 
 
+@pytest.mark.full
 def test_fine_has_an_arrow_for_every_step() -> None:
     plan, timelines = record_timelines(TINY, "single_learner_fine", 1)
     timeline = check(plan, timelines)
@@ -84,6 +86,7 @@ def test_fine_has_an_arrow_for_every_step() -> None:
     assert {s.depth for s in timeline.slices["learner"] if s.category == "wait"} == {2, 3}, "in loop, taking, iteration"
 
 
+@pytest.mark.full
 def test_free_running_actors_are_recorded_together_with_the_learner() -> None:
     plan, timelines = record_timelines(FREE, "single_learner_async", 2)
     timeline = check(plan, timelines)
@@ -99,6 +102,7 @@ def test_free_running_actors_are_recorded_together_with_the_learner() -> None:
     assert timeline.arrows
 
 
+@pytest.mark.full
 def test_fused_shows_its_launches() -> None:
     plan, timelines = record_timelines(TINY, "fused", 1)
     timeline = check(plan, timelines)
@@ -110,6 +114,7 @@ def test_fused_shows_its_launches() -> None:
     assert sum(i.burst for i in timelines[0].iterations) >= 1
 
 
+@pytest.mark.full
 def test_environments_on_the_host() -> None:
     plan, timelines = record_timelines(TINY, "single_learner_coarse", 2, "gymnasium:CartPole-v1")
     timeline = check(plan, timelines)
@@ -117,6 +122,7 @@ def test_environments_on_the_host() -> None:
     assert [s.name for s in steps] == ["step"] * 5 * 8
 
 
+@pytest.mark.full
 def test_timings_add_up_and_survive_json() -> None:
     plan, timelines = record_timelines(TINY, "single_learner_coarse", 2)
     timings = measure(timelines)
@@ -152,6 +158,7 @@ def rebuild_timeline(data: dict[str, Any]) -> WorkerTimeline:
     )
 
 
+@pytest.mark.full
 def test_with_lag_sends_are_paired_with_the_right_receives() -> None:
     """With lag 1 the actor receives the values that the learner sent in the previous iteration."""
     plan, timelines = record_timelines(TINY, "single_learner_coarse", 2, lag=1)
@@ -170,6 +177,7 @@ def test_a_short_run_has_a_window_too(iterations: int, window: tuple[int, int]) 
     assert (chosen.first, chosen.last) == window
 
 
+@pytest.mark.full
 def test_memory_does_not_grow_with_the_run(monkeypatch: Any) -> None:
     monkeypatch.setattr("fragmenta.profiling.timeline.MOST_NOTES", 100)
     _, timelines = record_timelines(TINY, "single_learner_fine", 1)

@@ -18,6 +18,7 @@ from fragmenta.cli.main import main
 TINY = PPO(num_envs=4, horizon=32, hidden=(8,), minibatches=2, epochs=1, total_steps=10 * 128)
 
 
+@pytest.mark.full
 def test_a_script_sees_lines_on_standard_error_unless_it_does_not_want_to(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -49,6 +50,7 @@ class Unnamed(gymnasium.Env):
         return np.zeros(1, np.float32), 1.0, True, False, {}
 
 
+@pytest.mark.full
 def test_commands_that_cannot_open_a_run_are_not_suggested(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = tmp_path / "run"
     fragmenta.train(TINY, Unnamed(), run_dir=run)

@@ -58,6 +58,7 @@ def test_running_returns_restart_with_each_episode() -> None:
     np.testing.assert_allclose(last, [7.75])
 
 
+@pytest.mark.full
 def test_learning_normalises_as_acting_did() -> None:
     """With one minibatch the ratio is 1, no matter how much the iteration changed the statistics."""
     env = make("Pendulum-v1")
@@ -71,6 +72,7 @@ def test_learning_normalises_as_acting_did() -> None:
     assert action.shape == (8, 1)
 
 
+@pytest.mark.full
 def test_without_the_flags_the_state_is_unchanged() -> None:
     state = initial_state(PPO(), make("CartPole-v1"))
     assert not jax.tree.leaves(state.normalizer)

@@ -75,6 +75,7 @@ def test_returns_over_several_steps_stop_at_the_end_of_an_episode(n_step: int, p
     assert drawn == set(range(24 - LENGTH, 24 - n_step + 1)), "all, but those whose return is not known yet"
 
 
+@pytest.mark.full
 def test_rows_are_drawn_in_proportion_to_their_priorities() -> None:
     priorities = no_priorities(1_000, ENVS)
     rows = jnp.tile(jnp.asarray([3, 17, 999])[:, None], (1, ENVS))
@@ -99,6 +100,7 @@ def test_sums_of_blocks_stay_those_of_their_rows() -> None:
     np.testing.assert_allclose(priorities.sums, priorities.rows.sum(axis=-1), rtol=1e-5)
 
 
+@pytest.mark.full
 def test_weights_make_up_for_priorities() -> None:
     """With full importance, the weighted mean of anything is its mean over all steps, up to a factor."""
     replay, steps = filled([16], prioritized=True)

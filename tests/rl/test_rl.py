@@ -61,6 +61,7 @@ def test_on_policy_v_trace_is_the_lambda_return() -> None:
     np.testing.assert_allclose(targets, expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.full
 def test_several_integers_are_independent() -> None:
     logits = jnp.log(jnp.asarray([0.2, 0.8])), jnp.log(jnp.asarray([0.5, 0.25, 0.25]))
     count = 4_000

@@ -62,6 +62,7 @@ def test_a_run_records_all_metrics(tmp_path: Path) -> None:
     assert sum(scalars["episode/count"] for _, scalars in points) == sum(record["episodes"] for record in records)
 
 
+@pytest.mark.full
 def test_wandb_and_mlflow_are_called_as_documented(tmp_path: Path, monkeypatch: Any) -> None:
     install(tmp_path / "packages", monkeypatch)
     run = tmp_path / "run"
@@ -81,6 +82,7 @@ def test_wandb_and_mlflow_are_called_as_documented(tmp_path: Path, monkeypatch: 
     assert names[-2:] == ["log_metrics", "end_run"]
 
 
+@pytest.mark.full
 def test_several_sinks_get_evaluations_videos_and_how_to_list_the_run(tmp_path: Path, monkeypatch: Any) -> None:
     install(tmp_path / "packages", monkeypatch)
     run, listed = tmp_path / "run", ["--project", "poles", "--run-name", "first", "--tags", "ppo", "small"]
@@ -243,6 +245,7 @@ class Sums:
         Sums.closed = True
 
 
+@pytest.mark.full
 def test_a_sink_of_ones_own_is_named_like_an_algorithm(tmp_path: Path) -> None:
     options = fragmenta.RunOptions(sinks=(f"{__name__}:Sums",))
     result = fragmenta.train(

@@ -64,6 +64,7 @@ def test_sampled_actions_differ_and_the_most_likely_do_not() -> None:
     assert (first != second).any()
 
 
+@pytest.mark.full
 def test_actions_count_from_where_the_space_does() -> None:
     result = fragmenta.train("ppo", Counter, **SMALL)
     actions, _ = result.predict(np.zeros((200, 3)), deterministic=False)
@@ -97,6 +98,7 @@ def test_continuous_actions_are_clipped_to_the_bounds_of_each_dimension() -> Non
     assert np.abs(pendulum.predict(np.full((50, 3), 0.5), deterministic=False)[0]).max() <= 2.0
 
 
+@pytest.mark.full
 def test_a_memory_is_kept_between_calls_and_emptied_where_an_episode_starts() -> None:
     result = fragmenta.train(RecurrentPPO(**SMALL), "ProbeMemory")
     shape = fragmenta.make("ProbeMemory").observation_space.shape  # pyright: ignore[reportAttributeAccessIssue]
@@ -124,6 +126,7 @@ def test_a_team_predicts_for_all_its_agents() -> None:
     assert actions.shape[:2] == (3, env.num_agents)
 
 
+@pytest.mark.full
 def test_mistakes_are_one_line() -> None:
     result = fragmenta.train("ppo", "CartPole-v1", **SMALL)
     with pytest.raises(ConfigError, match=r"observation has shape \(5,\): expected \(4,\), or \(n, 4\) for a batch"):

@@ -92,6 +92,7 @@ def test_an_invalid_directory_is_reported(spoil, message: str, tmp_path: Path) -
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.full
 def test_training_draws_its_curve(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
     tiny = PPO(num_envs=4, horizon=8, hidden=(8,), epochs=1, minibatches=2)
     train(tiny, "CartPole-v1", total_steps=256, run_dir=tmp_path / "run", progress=False)
@@ -104,6 +105,7 @@ def test_training_draws_its_curve(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert run.summary["return_mean"] == pytest.approx(recent_returns(run).values[-1])
 
 
+@pytest.mark.full
 def test_a_curve_that_cannot_be_drawn_is_a_one_line_warning(tmp_path: Path, capsys, monkeypatch) -> None:
     from matplotlib.figure import Figure
 

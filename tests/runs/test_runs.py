@@ -38,6 +38,7 @@ class OfMyOwn(PPO):
     blend: Callable[[float], float] | None = None
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("algorithm", "env", "options", "names"),
     [
@@ -78,6 +79,7 @@ def test_algorithm_environment_and_parameters_are_restored(
     jax.tree.map(np.testing.assert_array_equal, params, result.params)
 
 
+@pytest.mark.full
 def test_objects_that_files_cannot_describe_are_passed_in_python(tmp_path: Path) -> None:
     algorithm, env = OfMyOwn(**SMALL, blend=abs), ProbeMemory(blanks=7)
     train(algorithm, env, run_dir=tmp_path / "run")

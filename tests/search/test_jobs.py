@@ -54,6 +54,7 @@ def assert_alike(result: fragmenta.Sweep, expected: fragmenta.Sweep) -> None:
         assert trial.return_mean == pytest.approx(by_number[trial.number].return_mean, rel=1e-5)
 
 
+@pytest.mark.full
 def test_trials_in_two_processes_equal_those_in_one(tmp_path: Path) -> None:
     watching = Watching()
     both = fragmenta.sweep(TINY, "CartPole-v1", SEARCH, tmp_path / "b", trials=5, options=TWO, watcher=watching)
@@ -83,6 +84,7 @@ def test_a_killed_process_is_replaced_and_the_sweep_can_be_stopped_and_continued
     assert_alike(continued, killed)
 
 
+@pytest.mark.full
 def test_an_error_in_a_process_has_its_own_traceback(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="ZeroDivisionError in trials-") as raised:
         fragmenta.sweep(Unlucky(total_steps=400), "CartPole-v1", {"scale": (1.0, 2.0)}, tmp_path / "s", options=TWO)

@@ -50,6 +50,7 @@ def sweep(*arguments: Any, **settings: Any) -> fragmenta.Sweep:
     return fragmenta.sweep(*arguments, **{"options": JobOptions(jobs=1)} | settings)
 
 
+@pytest.mark.full
 def test_a_sweep_takes_what_train_takes_and_shows_its_progress(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -71,6 +72,7 @@ def outcome(result: fragmenta.Sweep) -> list[tuple[Any, ...]]:
     return [(trial.number, trial.values, trial.return_mean, trial.per_seed) for trial in result.trials]
 
 
+@pytest.mark.full
 @pytest.mark.brief("algorithm0*")
 @pytest.mark.parametrize(
     ("algorithm", "search"),
@@ -109,6 +111,7 @@ def test_numbers_that_decide_about_the_program_make_groups(tmp_path: Path) -> No
         assert trial.return_mean == pytest.approx(alone.summary["return_mean"], rel=1e-5)
 
 
+@pytest.mark.full
 def test_a_stopped_sweep_continues_to_the_same_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fragmenta.search.program.MOST", 2)
     search = {"learning_rate": "log:1e-3:1e-1", "horizon": (8, 16)}
@@ -196,6 +199,7 @@ def test_trials_on_the_host_are_trained_one_after_the_other(tmp_path: Path) -> N
     assert load(tmp_path / "s" / "best").algorithm == dataclasses.replace(algorithm, **result.best.values)
 
 
+@pytest.mark.full
 def test_the_command_writes_tables_a_picture_and_a_run(tmp_path: Path, capsys: Any) -> None:
     run = tmp_path / "s"
     command = ["sweep", "a2c", "CartPole-v1", "--search", "learning_rate=log:1e-3:1e-1", "hidden=8,4x4"]
@@ -249,6 +253,7 @@ def test_mistakes_get_one_line(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.full
 def test_a_directory_of_another_sweep_is_refused(tmp_path: Path) -> None:
     sweep(TINY, "CartPole-v1", {"gamma": (0.9,)}, tmp_path / "s", method="grid")
     with pytest.raises(fragmenta.ConfigError, match="is a sweep with seeds 1, not 2"):
@@ -258,6 +263,7 @@ def test_a_directory_of_another_sweep_is_refused(tmp_path: Path) -> None:
         sweep(TINY, "CartPole-v1", {"gamma": (0.9,)}, tmp_path / "other", method="grid")
 
 
+@pytest.mark.full
 def test_an_algorithm_that_reports_no_returns_is_ranked_by_its_world(tmp_path: Path) -> None:
     found = sweep(Reinforce(total_steps=4_000), "CartPole-v1", {"learning_rate": (1e-3, 1e-2)}, tmp_path / "s")
     assert all(trial.return_mean is not None and trial.return_mean > 5 for trial in found.trials)

@@ -69,6 +69,7 @@ class Clashing(Plain):
         return state, {**metrics, "returns": jnp.full((), 7.0), "episodes": jnp.full((), -1.0)}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("loop", "per_iteration"), [("scan", 4 * 8), ("nested", 4 * 8 + 4 * 15)])
 def test_steps_are_counted(loop: str, per_iteration: int) -> None:
     result = fragmenta.train(Plain(loop=loop), "CartPole-v1", total_steps=5 * per_iteration)
@@ -85,18 +86,21 @@ def test_episodes_come_from_the_world(policy: str) -> None:
     assert lengths <= 32 * 40, "every iteration counts only its own episodes"
 
 
+@pytest.mark.full
 def test_every_seed_counts_its_own() -> None:
     result = fragmenta.train(Plain(), "CartPole-v1", total_steps=32 * 20, seeds=3)
     assert result.summary["iterations"] == 20
     assert len({seed["return_mean"] for seed in result.summary["per_seed"]}) == 3
 
 
+@pytest.mark.full
 def test_a_while_loop_asks_for_a_number() -> None:
     with pytest.raises(fragmenta.ConfigError, match="define the property steps_per_iteration of Plain"):
         fragmenta.train(Plain(loop="while"), "CartPole-v1", total_steps=64)
     assert fragmenta.train(Declared(), "CartPole-v1", total_steps=64).summary["iterations"] == 2
 
 
+@pytest.mark.full
 def test_metrics_of_an_author_with_such_names_are_not_mistaken_for_episodes() -> None:
     plain, clashing = (fragmenta.train(kind(), "CartPole-v1", total_steps=32 * 20) for kind in (Plain, Clashing))
     assert clashing.summary["return_mean"] == plain.summary["return_mean"]

@@ -42,6 +42,7 @@ class Watching:
         self.checkpoints.append(moment.checkpoint)
 
 
+@pytest.mark.full
 @pytest.mark.brief("fused")
 @pytest.mark.parametrize("policy", ["fused", "single_learner_coarse"])
 def test_they_see_every_iteration_and_change_nothing(policy: str, tmp_path: Path) -> None:
@@ -64,6 +65,7 @@ def test_they_see_every_iteration_and_change_nothing(policy: str, tmp_path: Path
     assert result.summary["ended"] == "completed"
 
 
+@pytest.mark.full
 def test_the_parameters_of_a_moment_are_those_of_a_run_that_ends_there() -> None:
     kept: list[Any] = []
 
@@ -88,6 +90,7 @@ class StopAfter:
         return None
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("reason", "ended"), [("", "StopAfter.on_iteration returned False"), ("enough seen", "enough seen")]
 )
@@ -113,6 +116,7 @@ def test_a_run_ends_at_the_return_it_was_asked_for() -> None:
     assert results[1].summary["params_sha256"] == summary["params_sha256"]
 
 
+@pytest.mark.full
 def test_the_command_line_ends_at_the_return_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = [f"--{name.replace('_', '-')}={value}" for name, value in EASY.items()]
     run = ["--run-dir", str(tmp_path / "run"), "--sinks", "none"]
@@ -120,6 +124,7 @@ def test_the_command_line_ends_at_the_return_and_says_so(tmp_path: Path, capsys:
     assert "ended early: the mean return of the latest episodes is 0." in capsys.readouterr().out
 
 
+@pytest.mark.full
 def test_an_exception_in_a_callback_keeps_its_traceback_and_saves_the_run(tmp_path: Path) -> None:
     class Broken:
         def on_iteration(self, moment: Moment) -> None:
@@ -141,6 +146,7 @@ class Replacing:
         moment.add(steps=3)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("callback", "message"),
     [

@@ -50,6 +50,7 @@ def test_the_measured_step_and_the_device_of_the_cluster_decide(
     assert default_replicas(algorithm, env, "single_learner_coarse", cpu)[0] == 8
 
 
+@pytest.mark.full
 def test_the_plan_says_why(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fragmenta.training.defaults.cores", lambda: 2)
     algorithm = PPO(num_envs=4, horizon=8, hidden=(8,), epochs=1, minibatches=2, total_steps=64)

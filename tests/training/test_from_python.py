@@ -55,6 +55,7 @@ def trained(env: Any, **more: Any) -> fragmenta.Result:
     return fragmenta.train("ppo", env, **SMALL | more)
 
 
+@pytest.mark.full
 @pytest.mark.brief("PPO0")
 @pytest.mark.parametrize(
     "algorithm", ["PPO", pytest.param("fragmenta.algorithms.ppo:PPO", marks=pytest.mark.full), PPO, PPO()]
@@ -91,6 +92,7 @@ def test_environments_from_python_give_the_result_of_their_names() -> None:
         assert trained(env).summary["params_sha256"] == named
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("mode", ["sync", "vector_entry_point"])
 def test_a_vector_says_how_many_environments_there_are(mode: str) -> None:
     vector = gymnasium.make_vec("CartPole-v1", num_envs=3, vectorization_mode=mode)
@@ -109,6 +111,7 @@ def test_a_vector_of_functions_of_ones_own() -> None:
     assert trained(vector).summary["return_mean"] == 10.0
 
 
+@pytest.mark.full
 def test_an_environment_that_cannot_be_copied_is_stepped_in_this_process() -> None:
     env = holding_a_lock(pay=2.0)
     options = {name: value for name, value in SMALL.items() if name != "num_envs"}
@@ -125,6 +128,7 @@ def test_an_environment_that_cannot_be_copied_is_stepped_in_this_process() -> No
         fragmenta.make(env, EnvOptions(env_mode="processes"))
 
 
+@pytest.mark.full
 def test_a_function_that_cannot_be_copied_makes_several_in_this_process() -> None:
     lock = threading.Lock()
 
@@ -135,6 +139,7 @@ def test_a_function_that_cannot_be_copied_makes_several_in_this_process() -> Non
     assert trained(make).summary["return_mean"] == 10.0
 
 
+@pytest.mark.full
 def test_an_object_is_copied_to_environment_processes() -> None:
     options = RunOptions(env=EnvOptions(env_mode="processes"))
     assert trained(Doubled(Walk(ends=4)), options=options).summary["return_mean"] == 8.0
@@ -151,6 +156,7 @@ def test_an_object_trains_in_the_processes_of_an_engine(engine: str, mode: str) 
     assert apart.summary["return_mean"] == 10.0
 
 
+@pytest.mark.full
 def test_a_class_of_a_jax_environment(tmp_path: Path) -> None:
     result = fragmenta.train(TINY, type(fragmenta.make("CartPole-v1")), run_dir=tmp_path / "run")
     assert result.summary["env"] == "CartPole-v1"
@@ -164,6 +170,7 @@ def test_options_apply_to_objects_as_to_names() -> None:
     assert EnvOptions(env_args={"ends": 3}) == EnvOptions(env_args='{"ends": 3}')
 
 
+@pytest.mark.full
 def test_a_run_is_opened_again_by_name_where_there_is_one(tmp_path: Path) -> None:
     fragmenta.train(TINY, Counter, run_dir=tmp_path / "named", options=RunOptions(env=EnvOptions(env_args={"ends": 5})))
     assert fragmenta.load(tmp_path / "named").env.title == "host_envs:Counter"

@@ -52,6 +52,7 @@ def test_a_whole_number_may_be_written_as_a_float() -> None:
         fragmenta.train("ppo", "CartPole-v1", **TINY | {"total_steps": 320.5})
 
 
+@pytest.mark.full
 def test_a_checkpoint_may_be_given_as_a_number(tmp_path: Path) -> None:
     options = RunOptions(saving=SaveOptions(checkpoint_every=5))
     fragmenta.train("ppo", "CartPole-v1", run_dir=tmp_path / "run", options=options, progress=False, **TINY)
@@ -59,6 +60,7 @@ def test_a_checkpoint_may_be_given_as_a_number(tmp_path: Path) -> None:
     assert fragmenta.resume(tmp_path / "run", checkpoint=5, progress=False).summary["total_steps"] == 320
 
 
+@pytest.mark.full
 def test_a_callback_adds_the_same_metric_for_every_checkpoint(tmp_path: Path) -> None:
     options = RunOptions(saving=SaveOptions(checkpoint_every=1), evaluation=EvaluationOptions(eval_every=5))
     longer = TINY | {"total_steps": 100 * 32}
@@ -76,6 +78,7 @@ def test_an_observation_of_no_shape_is_one_line(observation: Any) -> None:
         result.predict(observation)
 
 
+@pytest.mark.full
 def test_agents_that_are_not_active_are_masked() -> None:
     result = fragmenta.train(fragmenta.MAPPO(num_envs=2, horizon=10, hidden=(8,), total_steps=20), "ProbeTeam")
     env = fragmenta.make("ProbeTeam")

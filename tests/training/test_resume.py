@@ -88,8 +88,7 @@ def every(names: Any, quick: set[Any]) -> list[Any]:
     return [pytest.param(*name, marks=() if name in quick else pytest.mark.full) for name in names]
 
 
-# `behind` is `coarse` with a lag, so `coarse` is covered.
-SAME = {("a2c", "fused"), ("ppo", "behind")}
+SAME = {("a2c", "fused")}
 
 
 @pytest.mark.parametrize(("name", "place"), every([(n, p) for n in ALGORITHMS for p in PLACEMENTS], SAME))
@@ -147,6 +146,7 @@ def test_a_lag_may_be_added_or_removed(first: str, second: str, tmp_path: Path) 
     assert resumed.metrics[0].get("lag") == (0 if second == "behind" else None)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("first", "second"),
     [("single_learner_async", "fused"), pytest.param("fused", "single_learner_async", marks=pytest.mark.full)],
@@ -169,6 +169,7 @@ def test_asynchronous_runs_are_saved_and_resumed(first: str, second: str, tmp_pa
     assert all(later["steps"] > earlier["steps"] for earlier, later in itertools.pairwise(records))
 
 
+@pytest.mark.full
 def test_environments_on_the_host_start_new_episodes(tmp_path: Path) -> None:
     listener = Listener()
     algorithm = fragmenta.RecurrentPPO(**SMALL, epochs=1, minibatches=2, memory=8, normalize_rewards=True)
@@ -184,6 +185,7 @@ def test_environments_on_the_host_start_new_episodes(tmp_path: Path) -> None:
     assert resumed.summary["total_steps"] == 8 * 32
 
 
+@pytest.mark.full
 def test_a_run_can_be_extended(tmp_path: Path) -> None:
     start("a2c", "fused", tmp_path / "run")
     steps = ITERATIONS * ALGORITHMS["a2c"].steps_per_iteration
@@ -242,6 +244,7 @@ def test_several_seeds_are_resumed_together(tmp_path: Path) -> None:
         assert [json.loads(line)["iteration"] for line in lines] == list(range(ITERATIONS))
 
 
+@pytest.mark.full
 def test_non_finite_values_end_the_run_and_name_the_stage(tmp_path: Path) -> None:
     algorithm = fragmenta.A2C(**SMALL, learning_rate=3e37, total_steps=200 * 32)
     with pytest.raises(NotFiniteError) as caught:

@@ -12,6 +12,7 @@ from safetensors.numpy import load_file
 import fragmenta
 from fragmenta import A2C, PPO
 from fragmenta.cli.main import main
+from fragmenta.errors import ConfigError
 from fragmenta.pictures.run_files import read_run_files, recent_returns, series
 from fragmenta.runs.checkpoints import CheckpointFolder
 from fragmenta.runs.run_directory import read_records
@@ -98,6 +99,18 @@ def test_seeds_are_evaluated_during_training_and_choose_the_best_state(seeded: P
     assert (best.measure, best.score) == ("evaluation", max(record["return_mean"] for record in records))
 
 
+@pytest.mark.full
+def test_a_seed_is_opened_at_a_checkpoint_of_all_of_them(seeded: Path) -> None:
+    together = fragmenta.load(seeded, checkpoint="best").params()
+    for i, seed in enumerate((7, 8, 9)):
+        alone = fragmenta.load(seeded / f"seed-{seed}", checkpoint="best").params()
+        assert_same(alone, jax.tree.map(lambda leaf, i=i: leaf[i], together), 0)
+    last = fragmenta.load(seeded / "seed-8", checkpoint="last").params()
+    assert_same(last, fragmenta.load(seeded / "seed-8").params(), 0)
+    with pytest.raises(ConfigError, match="has no checkpoint '77'"):
+        fragmenta.load(seeded / "seed-8", checkpoint=77).params()
+
+
 def test_all_seeds_of_a_run_are_evaluated(seeded: Path, tmp_path: Path, capsys: Any) -> None:
     run = tmp_path / "run"
     shutil.copytree(seeded, run)
@@ -117,6 +130,7 @@ def test_all_seeds_of_a_run_are_evaluated(seeded: Path, tmp_path: Path, capsys: 
     assert main(["play", str(run / "seed-7"), "--episodes", "1", "--max-steps", "5"]) == 0
 
 
+@pytest.mark.full
 def test_seeds_have_bands_in_the_report_and_are_a_group_in_a_comparison(
     seeded: Path, tmp_path: Path, capsys: Any
 ) -> None:

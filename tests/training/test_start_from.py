@@ -40,6 +40,7 @@ def start(source: Any, **settings: Any) -> fragmenta.Result:
     return fragmenta.train(algorithm, "CartPole-v1", start_from=source, progress=False, **settings)
 
 
+@pytest.mark.full
 def test_parameters_are_those_of_the_other_run(source: Path) -> None:
     expected = fragmenta.load(source).params()
     jax.tree.map(np.testing.assert_array_equal, start(source, seed=5).params, expected)
@@ -50,12 +51,14 @@ def test_a_checkpoint_may_be_chosen(source: Path) -> None:
     jax.tree.map(np.testing.assert_array_equal, start(early).params, early.params())
 
 
+@pytest.mark.full
 def test_every_seed_starts_from_them(source: Path) -> None:
     expected = fragmenta.load(source).params()
     stacked = jax.tree.map(lambda leaf: np.stack([leaf, leaf]), expected)
     jax.tree.map(np.testing.assert_array_equal, start(source, seeds=2).params, stacked)
 
 
+@pytest.mark.full
 def test_moments_of_observations_come_along(tmp_path: Path) -> None:
     algorithm = PPO(**SMALL, minibatches=2, epochs=1, normalize_observations=True)
     earlier = fragmenta.train(algorithm, "CartPole-v1", run_dir=tmp_path / "a", progress=False)
@@ -63,6 +66,7 @@ def test_moments_of_observations_come_along(tmp_path: Path) -> None:
     assert float(later.params["moments"].number) == 2 * float(earlier.params["moments"].number)
 
 
+@pytest.mark.full
 def test_the_command_line_records_where_it_started(source: Path, tmp_path: Path, capsys: Any) -> None:
     run = tmp_path / "run"
     flags = ["--num-envs", "4", "--horizon", "8", "--hidden", "8", "--total-steps", "64"]
@@ -119,6 +123,7 @@ class Doubling(Halved):
         return state._replace(learner=learner)
 
 
+@pytest.mark.full
 def test_an_algorithm_that_computes_its_parameters_says_how_to_put_them_back(tmp_path: Path) -> None:
     halved = Halved(**SMALL, learning_rate=STILL)
     fragmenta.train(halved, "CartPole-v1", run_dir=tmp_path / "a", progress=False)
@@ -130,6 +135,7 @@ def test_an_algorithm_that_computes_its_parameters_says_how_to_put_them_back(tmp
     assert_same(later.params, earlier.params(), 1e-6)
 
 
+@pytest.mark.full
 def test_a_damaged_checkpoint_is_said_at_the_end_too(source: Path, tmp_path: Path, capsys: Any) -> None:
     run = tmp_path / "run"
     shutil.copytree(source, run)

@@ -4,6 +4,7 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
+import pytest
 
 from fragmenta import Algorithm, Cluster, Environment, Fragment, make, stage
 from helpers import assert_same, cpu_cluster, plain, planned, run_plan
@@ -45,6 +46,7 @@ def judge_elsewhere(stages: tuple[str, ...], cluster: Cluster) -> list[Fragment]
     ]
 
 
+@pytest.mark.full
 def test_state_that_no_result_can_reuse_is_not_donated() -> None:
     algorithm, env = Renewed(num_envs=4), make("CartPole-v1")
     for replicas in (1, 2):  # a warning is an error in tests

@@ -51,6 +51,7 @@ def test_a_wrong_token_is_refused_quickly(exchange: PipeExchange) -> None:
     stranger.close()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("payload", [b"", b"GET / HTTP/1.1\r\n\r\n" + b"x" * 200, b"FRGHELO\x01" + b"\xff" * 300])
 def test_strangers_are_dropped_and_block_nobody(exchange: PipeExchange, payload: bytes) -> None:
     pipe, address = exchange.receiver("x", 100, 2, same_node=False)

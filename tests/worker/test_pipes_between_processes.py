@@ -63,6 +63,7 @@ def start(kind: str) -> Iterator:
         peer.close()
 
 
+@pytest.mark.full
 def test_arrays_make_a_round_trip(start) -> None:
     peer = start("echo")
     for value in (
@@ -75,6 +76,7 @@ def test_arrays_make_a_round_trip(start) -> None:
         np.testing.assert_array_equal(peer.here.recv(20), value)
 
 
+@pytest.mark.full
 @pytest.mark.brief("shared-recv", "socket-send")
 @pytest.mark.parametrize("waits", ["send", "recv", "drain"])
 def test_a_killed_peer_is_detected_at_once(start, waits: str) -> None:
@@ -95,6 +97,7 @@ def test_a_killed_peer_is_detected_at_once(start, waits: str) -> None:
         calls[waits]()
 
 
+@pytest.mark.full
 @pytest.mark.brief("shared")
 def test_a_peer_that_is_killed_while_we_wait_is_detected_soon(start) -> None:
     peer = start("sleep")
@@ -106,6 +109,7 @@ def test_a_peer_that_is_killed_while_we_wait_is_detected_soon(start) -> None:
     killer.wait()
 
 
+@pytest.mark.full
 @pytest.mark.brief("socket")
 def test_a_stopped_peer_is_not_a_dead_one(start) -> None:
     peer = start("echo")
@@ -120,6 +124,7 @@ def test_a_stopped_peer_is_not_a_dead_one(start) -> None:
     assert [peer.here.recv(20)[0] for _ in range(2)] == [0, 1]
 
 
+@pytest.mark.full
 @pytest.mark.brief("shared")
 def test_values_that_a_peer_sent_before_it_died_are_received(start) -> None:
     peer = start("two")
@@ -145,6 +150,7 @@ def test_a_receiver_that_is_gone_before_the_sender_connects(kind: str) -> None:
     exchange.close()
 
 
+@pytest.mark.full
 @pytest.mark.brief("shared")
 def test_a_stalled_consumer_blocks_the_producer_and_nothing_is_lost(start) -> None:
     peer = start("count")

@@ -18,6 +18,7 @@ from triplets import Triplets, side_by_side
 ITERATIONS = 200
 
 
+@pytest.mark.full
 def test_many_launches_do_not_deadlock() -> None:
     algorithm, env = Triplets(num_envs=16), make("CartPole-v1")
     plan = planned(algorithm, env, side_by_side, cpu_cluster(8, 8), merge=False)

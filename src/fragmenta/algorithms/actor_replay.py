@@ -21,6 +21,9 @@ class ActorReplay(OffPolicy):
 
     limits: ClassVar[dict[str, Limit]] = {"critics": COUNT}
 
+    total_steps: int = 50_000
+    horizon: int = 1
+    updates: int = 4
     learning_rate: float = 1e-3
     max_grad_norm: float = 100.0
     hidden: tuple[int, ...] = (256, 256)

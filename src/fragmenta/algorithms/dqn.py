@@ -30,7 +30,9 @@ class DQN(OffPolicy):
     }
 
     learning_rate: float = 5e-4
-    updates: int = 4
+    anneal: bool = True
+    updates: int = 2
+    n_step: int = 3
     buffer_size: int = 50_000
     hidden: tuple[int, ...] = (128, 128)
     target_every: int = 100

@@ -1,6 +1,7 @@
 """Check an environment: observations match their space, the seed determines everything, how fast it steps."""
 
 import dataclasses
+import functools
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -8,10 +9,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from fragmenta.algorithms import MAPPO, PPO
+from fragmenta.algorithms import A2C, IMPALA, MAPPO, PPO, Algorithm
 from fragmenta.coordinator.plan import project
 from fragmenta.envs import Environment, Transition, World
 from fragmenta.errors import ConfigError
+from fragmenta.graph import Graph
 from fragmenta.policies import POLICIES, Cluster
 from fragmenta.rl import keys_by_index
 from fragmenta.tracing.trace import trace
@@ -176,17 +178,23 @@ def rates(env: Environment, num_envs: int, seconds: float = 1.0) -> Iterator[tup
 
 def hosts(env: Environment, num_envs: int) -> Iterator[tuple[str, str]]:
     """Every distribution policy with the reason why it cannot host the environment; empty if it can."""
-    algorithm = PPO(num_envs=num_envs) if env.team_size is None else MAPPO(num_envs=num_envs)
     cluster = Cluster(("device:0", "device:1", "device:2"), 2)
-    try:
-        algorithm.validate(env)
-        graph = trace(algorithm, env)
-    except ConfigError as error:
-        yield from ((name, str(error)) for name in POLICIES)
-        return
-    for name in POLICIES:
+
+    @functools.cache
+    def graph(algorithm: type[Algorithm]) -> Graph:
+        example = algorithm(num_envs=num_envs)
+        example.validate(env)
+        return trace(example, env)
+
+    def refusal(policy: str, algorithm: type[Algorithm]) -> str:
         try:
-            project(graph, name, cluster, merge=False)
-            yield name, ""
+            project(graph(algorithm), policy, cluster, merge=False)
         except ConfigError as error:
-            yield name, str(error)
+            return str(error)
+        return ""
+
+    # PPO cannot use late data, so that asynchronous ones refuse it whatever the environment.
+    algorithms = (PPO, IMPALA, A2C) if env.team_size is None else (MAPPO,)
+    for name in POLICIES:
+        refusals = [refusal(name, algorithm) for algorithm in algorithms]
+        yield name, "" if "" in refusals else refusals[0]

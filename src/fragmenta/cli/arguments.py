@@ -20,6 +20,7 @@ from fragmenta.policies import Cluster
 
 Options = TypeVar("Options")
 HELP = {"-h", "--help"}
+"""The flags that ask for help."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,11 +28,9 @@ class ClusterOptions:
     """The replicas and devices of a distribution policy."""
 
     replicas: int | None = None
-    """Replicas of the distribution policy's replicated fragment; environments (or agents) are divided among them.
-    Default: one, or two for slow environments on the host."""
+    """Replicas of the replicated fragment, which divide the environments; by default chosen by measuring."""
     cpu_devices: int | None = None
-    """Number of CPU devices; a replica that communicates with others needs its own. With processes or Ray, the number
-    of processes to spread fragments over (default: one per core)."""
+    """CPU devices, one for each replica that communicates; with processes or Ray, how many processes to use."""
     lag: int = 0
     """1: collect the next iteration while the learner works on this one, with parameters one iteration old."""
     max_lag: int | None = None
@@ -119,7 +118,7 @@ def _path_of_config(arguments: list[str]) -> Path | None:
 
 def _overview(command: str) -> str:
     return (
-        f"algorithms:    {', '.join(ALGORITHMS)}, or module:Class for your own\n"
+        f"algorithms:    {', '.join(ALGORITHMS)}, or module:Class for your own\n\n"
         f"environments:  {', '.join(ENVIRONMENTS)}, package:name, or module:Class for your own\n\n"
         f"'{command_line(command)} ppo --help' also lists the hyper-parameters of ppo."
     )

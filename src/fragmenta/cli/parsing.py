@@ -5,7 +5,8 @@ import dataclasses
 import io
 import re
 from collections.abc import Iterable
-from typing import TypeVar
+from pathlib import Path
+from typing import Annotated, TypeVar, get_args, get_origin
 
 import tyro
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
@@ -76,6 +77,36 @@ def whole_number(text: str) -> int:
     return int(number)
 
 
+def number(text: str) -> float:
+    """The number that a text stands for."""
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"'{text}' is not a number") from None
+
+
+OPTIONAL = {int: ("INT", whole_number), float: ("FLOAT", number), str: ("STR", str), Path: ("PATH", Path)}
+"""How values of flags that may be missing are shown and read, by type."""
+
+
+@_registry.primitive_rule
+def _optional(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec | None:
+    """A flag whose default is worked out later: the help shows the type of a value, not that there may be none."""
+    kinds = [get_args(kind)[0] if get_origin(kind) is Annotated else kind for kind in get_args(info.type)]
+    known = [kind for kind in kinds if kind in OPTIONAL]
+    if len(kinds) != 2 or type(None) not in kinds or not known:
+        return None
+    kind = known[0]
+    metavar, read = OPTIONAL[kind]
+    return PrimitiveConstructorSpec(
+        nargs=1,
+        metavar=metavar,
+        instance_from_str=lambda texts: None if texts[0] == "None" else read(texts[0]),
+        is_instance=lambda value: value is None or isinstance(value, kind),
+        str_from_instance=lambda value: [str(value)],
+    )
+
+
 @_registry.primitive_rule
 def _whole_numbers(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec | None:
     if info.type is not int:
@@ -87,6 +118,24 @@ def _whole_numbers(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec | None:
         is_instance=lambda value: isinstance(value, int),
         str_from_instance=lambda value: [str(value)],
     )
+
+
+@_registry.primitive_rule
+def _numbers(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec | None:
+    if info.type is not float:
+        return None
+    return PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="FLOAT",
+        instance_from_str=lambda texts: number(texts[0]),
+        is_instance=lambda value: isinstance(value, float | int),
+        str_from_instance=lambda value: [str(value)],
+    )
+
+
+def _unread(match: re.Match[str]) -> str:
+    hint = ": separate values by spaces, not by commas" if re.search(r"\w,\w", match[1]) else ""
+    return f"cannot read {match[1]}{hint}"
 
 
 def _fields(flags: type) -> Iterable[dataclasses.Field]:
@@ -101,5 +150,6 @@ def _one_line(text: str) -> str:
     text = re.sub(r"\x1b\[[0-9;]*m|[╭╮╰╯│─]+|-{3,}", " ", text)  # frames, in Unicode or ASCII
     text = re.sub(r"\s+", " ", text).strip()
     text = re.sub(r"^(Parsing error|Value error|Unrecognized options(?= Unrec))|For full helptext.*", "", text).strip()
+    text = re.sub(r"Could not find valid parse for arguments: \[([^]]*)\]+", _unread, text)
     # The help of the flag says nothing more, but for a flag that is missing it is all there is.
     return text if "(required)" in text else text.partition(" Argument helptext:")[0]

@@ -4,7 +4,7 @@ import dataclasses
 import inspect
 from collections.abc import Iterator
 
-from fragmenta.cli.arguments import EnvFlags, read
+from fragmenta.cli.arguments import HELP, EnvFlags, read
 from fragmenta.coordinator.plan import project
 from fragmenta.envs import make
 from fragmenta.errors import ConfigError
@@ -36,7 +36,7 @@ class PoliciesOptions:
 
 def run(arguments: list[str]) -> int:
     """Print every distribution policy with its fragments, operators, the bytes that cross, and what it is good for."""
-    if not arguments or arguments[0].startswith("--"):
+    if (not arguments or arguments[0].startswith("--")) and not HELP & set(arguments):
         arguments = DEFAULT + arguments
     algorithm, env, options = read("policies", PoliciesOptions, arguments)
     replicas = options.placement.replicas

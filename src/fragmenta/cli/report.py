@@ -26,8 +26,7 @@ class ReportOptions:
     out: Path | None = None
     """The file to write. Default: report.html, in the run directory if there is only one."""
     watch: bool = False
-    """Write no file, but show the report at an address of this machine, for a browser; the page follows the runs while
-    they train. Ctrl-C ends it."""
+    """Serve a live page at an address of this machine instead of writing a file, until Ctrl-C."""
 
 
 def run(arguments: list[str]) -> int:

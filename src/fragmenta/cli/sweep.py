@@ -22,8 +22,7 @@ class SearchOptions:
     """What to search, and how."""
 
     search: tuple[str, ...] = ()
-    """Ranges as FIELD=RANGE: listed values (entropy_cost=0,0.01), or an interval on a linear or logarithmic scale
-    (gamma=uniform:0.9:0.999, learning_rate=log:1e-4:1e-2), for a grid with a number of points (log:1e-4:1e-2:5)."""
+    """FIELD=RANGE: entropy_cost=0,0.01 or gamma=uniform:0.9:0.99 or learning_rate=log:1e-4:1e-2 (grid: with :5)."""
     method: str = "random"
     """grid, random, tpe (Optuna, in batches), or pbt (population-based training)."""
     trials: int | None = None

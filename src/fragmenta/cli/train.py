@@ -30,11 +30,9 @@ class PolicyOptions:
     """The distribution policy and the engine."""
 
     policy: PolicyName | None = None
-    """The distribution policy: which stages run where; `fragmenta policies` lists them. Synchronous ones never change
-    the result. Default: fused, or single_learner_coarse for environments on the host."""
+    """Which stages run where; `fragmenta policies` lists them. Default: fused; on the host, single_learner_coarse."""
     engine: str = "local"
-    """What runs the fragments: local (threads in this process), processes (a process per replica on this machine), or
-    ray (a process per replica on a Ray cluster)."""
+    """What runs the fragments: local (threads), processes (on this machine), or ray (processes on a Ray cluster)."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,8 +42,7 @@ class PlacementOptions(ClusterOptions, PolicyOptions):
     merge: bool = True
     """Merge fragments and replicas that share a device."""
     deadline: float = 300.0
-    """Timeout in seconds for one fragment to wait for another, and for a process to compile; the error names who waited
-    for what."""
+    """Timeout in seconds for a fragment to wait for another, and for a process to compile."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,18 +56,15 @@ class ResultOptions:
     run_dir: Path | None = None
     """A new directory for configuration, metrics, graph, parameters and summary. Default: a new name under runs/."""
     sinks: str = "tensorboard"
-    """Where metrics go besides metrics.jsonl: tensorboard, wandb, mlflow, module:Class, several with commas, or
-    none."""
+    """Where metrics go besides metrics.jsonl: tensorboard, wandb, mlflow or module:Class, with commas; or none."""
     start_from: Path | None = None
     """A run directory: start with its parameters instead of initial ones; everything else starts from scratch."""
     start_checkpoint: str | None = None
-    """For --start-from: the checkpoint to take the parameters from: best, last or an iteration. Default: those at the
-    end of the run."""
+    """For --start-from: the checkpoint to start from: best, last or an iteration. Default: the end of the run."""
     stop_at_return: float | None = None
     """End the run once the mean return of the latest 100 episodes reaches this value."""
     trace: bool = False
-    """Record some iterations: `trace.pftrace`, a timeline to open at ui.perfetto.dev, and `timings.json`, which
-    `fragmenta graph RUN` draws."""
+    """Record some iterations: a timeline for ui.perfetto.dev, and times for `fragmenta graph RUN`."""
     json: bool = False
     """Print the summary as JSON and nothing else."""
     config: Path | None = None
@@ -83,13 +77,13 @@ class ResultOptions:
 class TrainOptions:
     """All flags of `fragmenta train` but for the hyper-parameters, in the order of the help."""
 
+    result: ResultOptions
     environment: EnvFlags
     placement: PlacementOptions
-    processes: EngineOptions
-    result: ResultOptions
     saving: SaveOptions
     evaluation: EvaluationOptions
     tracking: TrackingOptions
+    processes: EngineOptions
 
 
 def run(arguments: list[str]) -> int:

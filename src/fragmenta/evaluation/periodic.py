@@ -21,13 +21,11 @@ class EvaluationOptions:
     """When to evaluate the policy during training."""
 
     eval_every: int = 0
-    """Iterations between evaluations with the most likely actions; 0 for none. An evaluation that is due while another
-    is running is skipped, so that training never waits."""
+    """Iterations between evaluations with the most likely actions, besides one at the end; 0 for none at all."""
     eval_episodes: int = 16
     """Episodes per evaluation."""
     eval_video: bool = False
-    """Also record the first episode of each evaluation, as a GIF in the folder `videos` of the run, and send it to the
-    sinks; of several seeds, that of the first."""
+    """Record the first episode of each evaluation (of the first seed): a GIF in `videos` of the run, and the sinks."""
 
     def check(self) -> None:
         """Raise ConfigError for values out of range."""
@@ -61,18 +59,23 @@ class PeriodicEvaluation:
         self._rate, self._report = rate, report
         """Called with the state that was evaluated and its mean return, and with the record."""
         self._evaluated: dict[int, Checkpoint] = {}
+        self._latest: int | None = None
+        """The steps of the state that was evaluated last."""
         self._has_failed = False
         self._records: list[dict[str, Any]] = []
 
     def consider(self, checkpoint: Checkpoint, params: Any) -> None:
         """Write finished evaluations, and start another of this state if one is due."""
         self._write(wait=False)
-        if checkpoint.iteration % self.every == 0 and self._background.submit(params, checkpoint.steps):
-            self._evaluated[checkpoint.steps] = checkpoint
+        if checkpoint.iteration % self.every == 0:
+            self._submit(checkpoint, params)
 
-    def finish(self) -> None:
-        """Wait for the evaluation that is running, and write it."""
+    def finish(self, checkpoint: Checkpoint, params: Any) -> None:
+        """Wait for the evaluation that is running, then evaluate the final state, unless it was that one."""
         self._write(wait=True)
+        if checkpoint.steps != self._latest:
+            self._submit(checkpoint, params)
+            self._write(wait=True)
 
     def written(self) -> list[dict[str, Any]]:
         """The records written since the last call."""
@@ -90,6 +93,11 @@ class PeriodicEvaluation:
                 self._write(wait=True)
         finally:
             self._background.close()
+
+    def _submit(self, checkpoint: Checkpoint, params: Any) -> None:
+        if self._background.submit(params, checkpoint.steps):
+            self._evaluated[checkpoint.steps] = checkpoint
+            self._latest = checkpoint.steps
 
     def _write(self, wait: bool) -> None:
         for steps, result in self._background.finished(wait):

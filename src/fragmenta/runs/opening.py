@@ -23,7 +23,7 @@ from fragmenta.runs.checkpoints import CHECKPOINTS, Checkpoint, CheckpointFolder
 from fragmenta.runs.describing import as_html, describe
 from fragmenta.runs.predicting import TrainedPolicy
 from fragmenta.runs.run_directory import read_config, read_json, read_records
-from fragmenta.runs.seeds import Seeds, with_seeds
+from fragmenta.runs.seeds import Seeds, of_seed, with_seeds
 from fragmenta.runs.state import from_arrays
 
 SCHEMA = 1
@@ -79,7 +79,15 @@ class Run:
 
     @functools.cached_property
     def _chosen_checkpoint(self) -> Checkpoint:
-        return CheckpointFolder(self.path / CHECKPOINTS).chosen(self.checkpoint or "last")
+        return CheckpointFolder(self._saved.path / CHECKPOINTS).chosen(self.checkpoint or "last")
+
+    @functools.cached_property
+    def _saved(self) -> "Run":
+        """The run with the checkpoints: this one, or the run of several seeds of which it is one."""
+        path = self.path.parent
+        is_part = self.path.name == f"seed-{self.config['seed']}" and (path / "config.json").exists()
+        config = _read(path) if is_part else {}
+        return dataclasses.replace(self, path=path, config=config) if config.get("seeds", 1) > 1 else self
 
     def predict(
         self,
@@ -115,9 +123,12 @@ class Run:
 
     def _checkpoint_params(self) -> Any:
         """The parameters in a checkpoint."""
-        checkpoint = self._chosen_checkpoint
-        state = jax.eval_shape(lambda key: self.trained.init(self.env, key), jax.random.key(0))
-        return self.trained.params(from_arrays(state, checkpoint.arrays, f"the checkpoint of '{self.path}'"))
+        checkpoint, trained = self._chosen_checkpoint, self._saved.trained
+        state = jax.eval_shape(lambda key: trained.init(self.env, key), jax.random.key(0))
+        params = trained.params(from_arrays(state, checkpoint.arrays, f"the checkpoint of '{self._saved.path}'"))
+        if self._saved is self or not isinstance(trained, Seeds):
+            return params
+        return of_seed(params, trained.seeds.index(self.config["seed"]))
 
 
 def params_of(algorithm: Algorithm, env: Environment) -> Any:

@@ -32,6 +32,10 @@ TAGS = {
 """Grouped names of scalars; any other metric of an algorithm is a loss."""
 
 
+LISTING = ("wandb", "mlflow")
+"""The sinks that list runs by project, name and tags."""
+
+
 @dataclasses.dataclass(frozen=True)
 class TrackingOptions:
     """How wandb and MLflow list the run."""
@@ -42,6 +46,13 @@ class TrackingOptions:
     """The name of the run there. Default: that of the run directory."""
     tags: tuple[str, ...] = ()
     """Tags by which to find it."""
+
+    def check(self, sinks: Sequence[str]) -> None:
+        """Raise ConfigError if something is set that none of the sinks reads."""
+        given = [field.name for field in dataclasses.fields(self) if getattr(self, field.name) != field.default]
+        if given and not any(name in LISTING or ":" in name for name in sinks):
+            problem = f"{given[0]} is {getattr(self, given[0])!r}, but no sink lists runs by it"
+            raise ConfigError(f"{problem}: add {' or '.join(f'--sinks {name}' for name in LISTING)}")
 
     @staticmethod
     def of(config: dict[str, Any]) -> "TrackingOptions":
@@ -194,6 +205,8 @@ def _own_sink(path: str) -> Callable[[Path, dict[str, Any]], Sink]:
 def parse_sinks(text: str) -> tuple[str, ...]:
     """Names from a comma-separated list; `none` means no sink."""
     names = tuple(filter(None, (name.strip() for name in text.split(","))))
+    if "none" in names and len(names) > 1:
+        raise ConfigError(f"sinks is '{text}', but none means no sink at all: leave it out, or the others")
     return () if names == ("none",) else names
 
 

@@ -111,7 +111,7 @@ def run_loop(run: PreparedRun, start: Start) -> Result:
         jax.block_until_ready(state)
         log.end()
         if run.evaluation and run.stop.signal is None:
-            run.evaluation.finish()
+            run.evaluation.finish(last_good, run.algorithm.params(state))
         if run.saver:
             run.saver.close()
         log.call_about_files(engine, structure)

@@ -17,7 +17,7 @@ from partition.operations import OPERATIONS
 from partition.table import BOOL, FLOAT, INT, KEY
 from replicas import on_replicas
 
-TOGETHER = 16
+TOGETHER = 64
 """The number of operations compiled as one program, because most of the time is compiler start-up."""
 SERIES = 6
 """The number of tests that share the random cases of the full suite, to run in parallel."""
@@ -157,6 +157,7 @@ drawing = settings(
 seeds = st.integers(0, 2**32 - 1)
 
 
+@pytest.mark.full
 @settings(drawing, max_examples=40)
 @given(seeds)
 def test_operations_in_nestings(seed: int) -> None:
