@@ -59,7 +59,7 @@ FEW_POLICIES: dict[str, tuple[str, ...]] = {
     "sac-prioritized": (),
     "td3": (),
     "ddpg": (),
-    "odd": ("fused", "environments"),
+    "odd": ("environments",),
 }
 """Cases that `make test` runs under only these distribution policies, to save compile time."""
 

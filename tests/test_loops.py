@@ -17,10 +17,8 @@ POLICIES = ("fused", "single_learner_coarse", "single_learner_fine", "multi_lear
 ITERATIONS = 3
 SHORT: dict[str, tuple[str, ...]] = {
     "dqn": ("fused",),
-    "evolution": ("fused",),
     "reinforce": ("fused",),
     "self_play": ("single_learner_fine",),
-    "odd_state": ("multi_learner",),
     "branching": ("single_learner_coarse",),
 }
 """Loops of `make test`, with two replicas; `make full` runs all of them under every distribution policy."""

@@ -5,7 +5,7 @@ import pytest
 import walks
 
 
-@pytest.mark.brief("local")
+@pytest.mark.full
 @pytest.mark.parametrize("what", walks.WALKS)
 def test_data_takes_a_straight_way(what: str) -> None:
     walk = walks.follow(what)

@@ -34,6 +34,7 @@ def test_probe_discount() -> None:
     assert value(result, 1.0) == pytest.approx(1.0, abs=0.05)
 
 
+@pytest.mark.full
 def test_probe_action() -> None:
     result = fragmenta.train(PROBE, "ProbeAction")
     assert result.summary["return_mean"] > 0.95

@@ -145,6 +145,7 @@ class Coarse(Reinforce):
         return state, metrics | {"nan": jnp.full(3, jnp.nan).at[1].set(jnp.inf)}
 
 
+@pytest.mark.brief("1.2-*")
 @pytest.mark.parametrize(("factor", "equal"), [(1.0, True), (1.01, True), (1.2, False)])
 def test_low_precision_leaves_have_a_larger_tolerance(factor: float, equal: bool, monkeypatch: Any) -> None:
     def scaled(leaf: Any) -> Any:

@@ -93,6 +93,7 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"fragmenta {fragmenta.__version__}\n"
 
 
+@pytest.mark.full
 def test_completion_in_bash(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "script").write_text(printed(capsys, "completion", "bash"))
     ask = 'COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _tyro_fragmenta; echo "${COMPREPLY[*]}"'

@@ -32,6 +32,7 @@ def mistake(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return output.err
 
 
+@pytest.mark.full
 def test_a_timeline_changes_nothing(runs: Path) -> None:
     hashes = [json.loads((runs / name / "summary.json").read_text())["params_sha256"] for name in ("plain", "traced")]
     assert hashes[0] == hashes[1]

@@ -43,6 +43,7 @@ def test_a_bound_on_staleness_is_never_exceeded() -> None:
     assert max(lags(0)) == 0
 
 
+@pytest.mark.brief("1")
 @pytest.mark.parametrize("actors", [1, ACTORS])
 def test_every_batch_counts_once_and_steps_add_up(actors: int) -> None:
     where = cluster(actors)

@@ -269,6 +269,7 @@ def test_a_mistake_that_only_another_process_can_detect_is_one_line() -> None:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("env", ["CartPole-v1", pytest.param("gymnasium:CartPole-v1", marks=pytest.mark.full)])
 def test_a_free_running_actor_is_replaced_while_training_continues(env: str) -> None:
     run = Run(apart(IMPALA(num_envs=4, horizon=8, hidden=(8,)), make(env), "single_learner_async", 2, EngineOptions()))

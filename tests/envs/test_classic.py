@@ -16,6 +16,7 @@ def gymnasium_state(reference: gymnasium.Env) -> np.ndarray:
     return np.asarray(reference.unwrapped.state, np.float32)  # pyright: ignore
 
 
+@pytest.mark.brief("CartPole*", "Pendulum*")
 @pytest.mark.parametrize("name", CLASSIC)
 def test_steps_like_gymnasium(name: str) -> None:
     env, reference = make(name), gymnasium.make(name)

@@ -161,6 +161,7 @@ def test_observations_match_the_space(case: Case) -> None:
     assert transition.terminated.dtype == transition.truncated.dtype == jnp.bool_
 
 
+@pytest.mark.brief("gymnax:CartPole*")
 @ALL
 def test_a_rollout_depends_on_the_keys_and_not_on_the_position(case: Case) -> None:
     env = case.env()

@@ -56,6 +56,7 @@ def test_sizes_by_name() -> None:
     assert SimpleTag(agents=5).observation_space.shape == (20,)
 
 
+@pytest.mark.brief("SimpleSpread*")
 @pytest.mark.parametrize("env", TEAMS, ids=str)
 def test_a_step_equals_that_of_jaxmarl(env: ParticleTeam) -> None:
     original, names = env.original(), env.original().agents

@@ -41,6 +41,7 @@ def decisions(algorithm: Algorithm, env: Environment, params: Any, inputs: dict[
     return jax.tree.leaves(jax.jit(lambda *arguments: algorithm.decide(env, params, *arguments, keys))(*arguments))
 
 
+@pytest.mark.brief("RecurrentPPO*")
 @pytest.mark.parametrize(
     ("algorithm", "env"),
     [

@@ -52,6 +52,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.brief("raise", "hang", "segfault", "nan", "shape")
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_one_line_with_environment_and_step(fault: str) -> None:
     with pytest.raises(EnvironmentFaultError) as caught:

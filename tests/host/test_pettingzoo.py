@@ -219,6 +219,7 @@ def step_unsound_team(wrong: str, at: int) -> None:
         environments.close()
 
 
+@pytest.mark.brief("step-*")
 @pytest.mark.parametrize(("where", "at", "wrong", "line"), WRONG)
 def test_what_cannot_be_used_is_one_line_without_our_traceback(where: str, at: int, wrong: str, line: str) -> None:
     with pytest.raises(EnvironmentFaultError) as caught:

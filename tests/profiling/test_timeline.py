@@ -139,6 +139,7 @@ def test_timings_add_up_and_survive_json() -> None:
     assert "the busiest fragment is '" in bottleneck(timings)
 
 
+@pytest.mark.full
 def test_a_timeline_can_be_serialised() -> None:
     """It consists of strings and numbers, so that another process can send it in any format."""
     _, timelines = record_timelines(FREE, "single_learner_async", 2)

@@ -50,6 +50,7 @@ def test_all_steps_that_are_kept_are_drawn_and_no_others(inserts: list[int]) -> 
     np.testing.assert_array_equal(batch.next_observation, batch.action + 0.5)
 
 
+@pytest.mark.brief("2-*", "5-*")
 @pytest.mark.parametrize("prioritized", [False, True])
 @pytest.mark.parametrize("n_step", [1, 2, 5])
 def test_returns_over_several_steps_stop_at_the_end_of_an_episode(n_step: int, prioritized: bool) -> None:

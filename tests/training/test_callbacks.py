@@ -105,6 +105,7 @@ def test_a_run_that_a_callback_ends_is_whole_and_can_be_resumed(reason: str, end
     assert resumed.summary["params_sha256"] == fragmenta.train(TINY, "CartPole-v1").summary["params_sha256"]
 
 
+@pytest.mark.full
 def test_a_run_ends_at_the_return_it_was_asked_for() -> None:
     results = [fragmenta.train("ppo", "ProbeAction", stop_at_return=0.8, **EASY) for _ in range(2)]
     summary = results[0].summary

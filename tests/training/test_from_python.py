@@ -66,7 +66,7 @@ def test_an_algorithm_is_a_name_a_class_or_an_instance(algorithm: Any) -> None:
     assert result.summary["params_sha256"] == expected.summary["params_sha256"]
 
 
-@pytest.mark.brief("serial-object", "serial-class")
+@pytest.mark.brief("serial-object")
 @pytest.mark.parametrize(
     ("env", "returns"),
     [

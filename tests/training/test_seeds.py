@@ -23,6 +23,7 @@ QUICK = ["train", "ppo", "CartPole-v1", "--num-envs", "4", "--horizon", "8", "--
 QUICK += ["--minibatches", "2", "--total-steps", "320"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("algorithm", "env"),
     [
@@ -111,6 +112,7 @@ def test_a_seed_is_opened_at_a_checkpoint_of_all_of_them(seeded: Path) -> None:
         fragmenta.load(seeded / "seed-8", checkpoint=77).params()
 
 
+@pytest.mark.full
 def test_all_seeds_of_a_run_are_evaluated(seeded: Path, tmp_path: Path, capsys: Any) -> None:
     run = tmp_path / "run"
     shutil.copytree(seeded, run)

@@ -46,6 +46,7 @@ def test_parameters_are_those_of_the_other_run(source: Path) -> None:
     jax.tree.map(np.testing.assert_array_equal, start(source, seed=5).params, expected)
 
 
+@pytest.mark.full
 def test_a_checkpoint_may_be_chosen(source: Path) -> None:
     early = fragmenta.load(source, checkpoint=first_of(source))
     jax.tree.map(np.testing.assert_array_equal, start(early).params, early.params())
@@ -81,6 +82,7 @@ def test_the_command_line_records_where_it_started(source: Path, tmp_path: Path,
     assert json.loads((run / "config.json").read_text())["start_from"] == recorded
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("flags", "message"),
     [

@@ -91,6 +91,7 @@ def replicas_results(function: Any, arguments: Any, dims: Any, cases: list[Case]
         raise AssertionError(f"fails together, but none by itself: {cases}") from together_failed
 
 
+@pytest.mark.brief("a switch*", "average*", "bitwise*", "broadcast*", "exp*", "power*")
 @pytest.mark.parametrize("place", PLACES, ids=case_id)
 @pytest.mark.parametrize("names", batches(QUICK), ids=case_id)
 def test_every_operation(names: tuple[str, ...], place: tuple[tuple[int, ...], int]) -> None:
