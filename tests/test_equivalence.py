@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fragmenta import A2C, DDPG, DQN, IMPALA, MAPPO, PPO, SAC, TD3, Fragment, RecurrentPPO, make
+from fragmenta import A2C, DDPG, DQN, IMPALA, MAPPO, PPO, PQN, SAC, TD3, Fragment, RecurrentPPO, make
 from fragmenta.envs.probes import ProbeTeam
 from helpers import assert_same, cpu_cluster, plain, planned, run_plan
 from odd_algorithm import Odd
@@ -37,6 +37,7 @@ CASES = {
     "dqn-rainbow": (DQN(hidden=(16, 16), **REPLAY, **RAINBOW), "CartPole-v1"),
     "dqn-quantile": (DQN(hidden=(16,), distribution="quantile", atoms=5, **REPLAY), "Acrobot-v1"),
     "sac": (SAC(hidden=(16,), **REPLAY), "Pendulum-v1"),
+    "pqn": (PQN(num_envs=8, horizon=8, hidden=(16,), epochs=2, minibatches=2), "CartPole-v1"),
     "sac-prioritized": (SAC(hidden=(16,), prioritized=True, n_step=2, **REPLAY), "Pendulum-v1"),
     "td3": (TD3(hidden=(16,), layer_norm=True, **REPLAY), "Pendulum-v1"),
     "ddpg": (DDPG(hidden=(16,), **REPLAY), "Pendulum-v1"),
@@ -53,6 +54,7 @@ FEW_POLICIES: dict[str, tuple[str, ...]] = {
     "ppo-gru": (),
     "a2c-normalized": (),
     "dqn": ("fused",),
+    "pqn": (),
     "dqn-rainbow": (),
     "dqn-quantile": (),
     "sac": (),

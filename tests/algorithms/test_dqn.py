@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import pytest
 
@@ -69,3 +70,17 @@ def test_later_rewards_are_discounted(extension: str) -> None:
 def test_a_truncated_episode_is_worth_what_would_come_after(extension: str) -> None:
     result = fragmenta.train(PROBE, "ProbeTruncation", total_steps=30_000, progress=False, **EXTENSIONS[extension])
     assert max(values(result, "ProbeTruncation", 0.0)) == pytest.approx(10.0, rel=0.08)
+
+
+def test_every_update_of_an_iteration_draws_steps_of_all_ages() -> None:
+    algorithm = DQN(num_envs=2, batch_size=128, buffer_size=2_000, updates=4, prioritized=True, n_step=1)
+    env = make("CartPole-v1")
+    replay = algorithm.init(env, jax.random.key(0)).replay
+    rows = replay.steps.reward.shape[0]
+    trajectory = jax.tree.map(lambda x: jnp.zeros_like(x), replay.steps)
+    replay = algorithm.insert(replay, trajectory)
+    batches = algorithm.sample(replay, jax.random.split(jax.random.key(1), 2), jnp.asarray(0.4))
+    assert batches.rows.shape == (4, 64, 2)
+    for update in batches.rows:
+        assert update.min() < rows * 0.05, "the oldest"
+        assert update.max() > rows * 0.95, "the newest"

@@ -69,7 +69,7 @@ def change(leaf: str, transform: Callable[[Any], Any], from_iteration: int = 1) 
     return state
 
 
-@pytest.mark.brief("count-*", "keys-*")
+@pytest.mark.brief("keys-*")
 @pytest.mark.parametrize(
     ("leaf", "transform", "message"),
     [

@@ -57,6 +57,7 @@ def test_trace_reruns_and_says_where_time_goes(runs: Path, tmp_path: Path, capsy
     assert all((run / name).read_bytes() == content for name, content in before.items()), "the run itself is as it was"
 
 
+@pytest.mark.full
 def test_graph_of_a_run_shows_its_measurements(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = str(runs / "traced")
     assert main(["graph", run]) == 0

@@ -99,7 +99,7 @@ def acts_the_same(algorithm: Algorithm, env: Environment, params: Any, tolerance
             np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.brief("discrete", "recurrent", "convolutions")
+@pytest.mark.brief("discrete", "recurrent")
 @pytest.mark.parametrize("case", CASES)
 def test_the_same_actions_for_any_number_of_rows(case: str) -> None:
     algorithm, env = CASES[case]

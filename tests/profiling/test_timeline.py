@@ -185,6 +185,7 @@ def test_memory_does_not_grow_with_the_run(monkeypatch: Any) -> None:
     assert all(1 <= len(timeline.iterations) < 5 for timeline in timelines)
 
 
+@pytest.mark.full
 def test_an_engine_without_a_window_records_nothing() -> None:
     env = make("CartPole-v1")
     plan = planned(TINY, env, "fused", cpu_cluster(1, 1), merge=True)

@@ -85,6 +85,7 @@ def seeded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
+@pytest.mark.full
 def test_seeds_are_evaluated_during_training_and_choose_the_best_state(seeded: Path) -> None:
     records = read_records(seeded / "evaluations.jsonl")
     assert records[0]["iteration"] == 5

@@ -8,6 +8,7 @@ from fragmenta.algorithms.dqn import DQN
 from fragmenta.algorithms.impala import IMPALA
 from fragmenta.algorithms.mappo import MAPPO
 from fragmenta.algorithms.ppo import PPO
+from fragmenta.algorithms.pqn import PQN
 from fragmenta.algorithms.recurrent_ppo import RecurrentPPO
 from fragmenta.algorithms.sac import SAC
 from fragmenta.algorithms.td3 import DDPG, TD3
@@ -19,6 +20,7 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
     "impala": IMPALA,
     "mappo": MAPPO,
     "dqn": DQN,
+    "pqn": PQN,
     "ddpg": DDPG,
     "td3": TD3,
     "sac": SAC,
@@ -32,6 +34,7 @@ __all__ = [
     "IMPALA",
     "MAPPO",
     "PPO",
+    "PQN",
     "SAC",
     "TD3",
     "ActorCritic",

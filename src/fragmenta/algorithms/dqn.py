@@ -11,6 +11,7 @@ from fragmenta.algorithms.off_policy import OffPolicy, TargetLearner
 from fragmenta.envs import Discrete, Environment
 from fragmenta.errors import ConfigError
 from fragmenta.nn.q_networks import QNetwork
+from fragmenta.rl.exploration import decayed, epsilon_greedy
 from fragmenta.rl.replay import Batch
 from fragmenta.rl.value_targets import project_categorical, quantile_huber
 from fragmenta.stage import stage
@@ -77,18 +78,12 @@ class DQN(OffPolicy):
         """The best action of each environment, or a random one."""
         assert isinstance(env.action_space, Discrete)
         epsilon, actions = self._exploration(steps), env.action_space.n
-
-        def explore(key: jax.Array, best: jax.Array, epsilon: jax.Array) -> jax.Array:
-            is_random, choice = jax.random.split(key)
-            random = jax.random.randint(choice, (), 0, actions)
-            return jnp.where(jax.random.uniform(is_random) < epsilon, random, best)
-
         if self.noisy:
             rows = jax.tree.map(lambda x: x[:, None], observation)
             noisy = jax.vmap(lambda row, key: self.values(env, params, row, key)[0])
             return jnp.argmax(noisy(rows, keys), axis=-1).astype(jnp.int32)
         best = jnp.argmax(self.values(env, params, observation), axis=-1).astype(jnp.int32)
-        return jax.vmap(explore)(keys, best, epsilon)
+        return epsilon_greedy(keys, best, epsilon, actions)
 
     def decide(
         self, env: Environment, params: Any, observation: Any, alive: Any, memory: Any, keys: jax.Array | None
@@ -149,8 +144,8 @@ class DQN(OffPolicy):
         """The probability of a random action in each environment."""
         if self.ladder:
             return 0.4 ** (1.0 + 7.0 * jnp.arange(self.num_envs) / max(1, self.num_envs - 1))
-        share = jnp.minimum(steps / (self.exploration_share * self.total_steps + 1.0), 1.0)
-        return jnp.full(self.num_envs, self.exploration + (self.final_exploration - self.exploration) * share)
+        decay = self.exploration_share * self.total_steps
+        return jnp.full(self.num_envs, decayed(self.exploration, self.final_exploration, steps, decay))
 
     def _network(self, env: Environment) -> QNetwork:
         assert isinstance(env.action_space, Discrete)

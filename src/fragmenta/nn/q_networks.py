@@ -11,7 +11,8 @@ class QNetwork(nn.Module):
     """A ReLU network with `atoms` numbers for every action; computes in `compute`, returns float32.
 
     With `dueling`, a value and advantages are computed apart and added (Wang et al., 2016). With `noisy`, weights have
-    learned noise (Fortunato et al., 2018), drawn from the key in the last argument; without one there is none.
+    learned noise (Fortunato et al., 2018), drawn from the key in the last argument; without one there is none. With
+    `layer_norm`, hidden layers are normalised.
     """
 
     hidden: Sequence[int]
@@ -19,6 +20,7 @@ class QNetwork(nn.Module):
     atoms: int = 1
     dueling: bool = False
     noisy: bool = False
+    layer_norm: bool = False
     compute: str = "float32"
 
     @nn.compact
@@ -35,14 +37,18 @@ class QNetwork(nn.Module):
             layer_key = None if key is None else jax.random.fold_in(key, layers)
             return NoisyDense(outputs, self.compute, name=f"noisy_{layers}")(x, layer_key)
 
+        def active(x: jax.Array) -> jax.Array:
+            normal = nn.LayerNorm(dtype=jnp.dtype(self.compute), name=f"norm_{layers}")(x) if self.layer_norm else x
+            return nn.relu(normal)
+
         x = x.astype(self.compute)
         shared = self.hidden[:-1] if self.dueling else self.hidden
         for width in shared:
-            x = nn.relu(dense(x, width))
+            x = active(dense(x, width))
         if not self.dueling:
             return self._by_action(dense(x, self.actions * self.atoms, 1.0))
-        value = dense(nn.relu(dense(x, self.hidden[-1])), self.atoms, 1.0)
-        advantage = self._by_action(dense(nn.relu(dense(x, self.hidden[-1])), self.actions * self.atoms, 1.0))
+        value = dense(active(dense(x, self.hidden[-1])), self.atoms, 1.0)
+        advantage = self._by_action(dense(active(dense(x, self.hidden[-1])), self.actions * self.atoms, 1.0))
         return value.astype(jnp.float32)[..., None, :] + advantage - jnp.mean(advantage, axis=-2, keepdims=True)
 
     def _by_action(self, x: jax.Array) -> jax.Array:
