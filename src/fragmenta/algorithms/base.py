@@ -60,6 +60,12 @@ class Algorithm:
             Axis("agents", "agents", env.num_agents, lambda n: (self, env.with_agents(n)), hidden=True),
         )
 
+    @property
+    def rebuildable(self) -> tuple[str, ...]:
+        """Fields of the state that fill anew as training goes on, such as a replay: checkpoints leave them out, unless
+        `save_replay` is set."""
+        return ()
+
     def validate(self, env: Environment) -> None:
         """Raise ConfigError if these hyper-parameters cannot train on this environment."""
         check_limits(self)

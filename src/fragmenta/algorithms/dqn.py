@@ -150,7 +150,7 @@ class DQN(OffPolicy):
     def _network(self, env: Environment) -> QNetwork:
         assert isinstance(env.action_space, Discrete)
         atoms = 1 if self.distribution == "none" else self.atoms
-        return QNetwork(self.hidden, env.action_space.n, atoms, self.dueling, self.noisy, self.compute)
+        return QNetwork(self.hidden, env.action_space.n, atoms, self.dueling, self.noisy, compute=self.compute)
 
 
 def _of_action(outputs: jax.Array, action: jax.Array) -> jax.Array:

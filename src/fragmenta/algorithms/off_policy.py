@@ -68,7 +68,7 @@ class OffPolicy(NeuralAlgorithm):
     buffer_size: int = 100_000
     """Steps that the replay holds, in total; every environment has a ring for its part of them."""
     learning_starts: int = 1_000
-    """Steps before the first update."""
+    """Steps in the replay before the first update."""
     updates: int = 8
     """Updates per iteration."""
     n_step: int = 1
@@ -98,6 +98,10 @@ class OffPolicy(NeuralAlgorithm):
             problem = f"buffer_size {self.buffer_size} holds {self.rows} steps of each environment"
             least = self.num_envs * (self.horizon + self.n_step)
             raise ConfigError(f"{problem}, fewer than horizon and n_step together: use {least} or more")
+
+    @property
+    def rebuildable(self) -> tuple[str, ...]:
+        return ("replay",)
 
     @property
     def rows(self) -> int:
@@ -140,7 +144,9 @@ class OffPolicy(NeuralAlgorithm):
         replay = self.insert(state.replay, trajectory)
         importance = self.importance + (1.0 - self.importance) * jnp.minimum(steps / self.total_steps, 1.0)
         batches = self.sample(replay, sample_keys, importance)
-        learner, error, losses = self.learn(env, state.learner, batches, learn_keys, steps >= self.learning_starts)
+        # Not by the steps of the run: a resumed one may have an empty replay.
+        is_ready = state.replay.filled * self.num_envs >= min(self.learning_starts, self.rows * self.num_envs)
+        learner, error, losses = self.learn(env, state.learner, batches, learn_keys, is_ready)
         if self.prioritized:
             replay = self.prioritize(replay, batches.rows, error)
         return OffPolicyState(world, learner, replay, keys, state.iteration + 1), losses

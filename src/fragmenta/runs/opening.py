@@ -125,7 +125,8 @@ class Run:
         """The parameters in a checkpoint."""
         checkpoint, trained = self._chosen_checkpoint, self._saved.trained
         state = jax.eval_shape(lambda key: trained.init(self.env, key), jax.random.key(0))
-        params = trained.params(from_arrays(state, checkpoint.arrays, f"the checkpoint of '{self._saved.path}'"))
+        source = f"the checkpoint of '{self._saved.path}'"
+        params = trained.params(from_arrays(state, checkpoint.arrays, source, trained.rebuildable))
         if self._saved is self or not isinstance(trained, Seeds):
             return params
         return of_seed(params, trained.seeds.index(self.config["seed"]))

@@ -29,6 +29,9 @@ class SaveOptions:
     keep_best: bool = True
     """Also keep the best state: by evaluation with eval_every, else by the mean return over the latest episodes."""
 
+    save_replay: bool = False
+    """Checkpoints contain the replay, so that a resumed run continues exactly; without, it fills an empty one."""
+
     def check(self) -> None:
         """Raise ConfigError for values out of range."""
         if self.checkpoint_every < 0:

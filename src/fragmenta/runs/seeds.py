@@ -23,6 +23,11 @@ class Seeds(Algorithm):
         """Environment steps per seed, where they cannot be counted in the program."""
         return self.inner.steps_per_iteration
 
+    @property
+    def rebuildable(self) -> tuple[str, ...]:
+        """The same fields, of every seed."""
+        return self.inner.rebuildable
+
     def init(self, env: Environment, key: jax.Array) -> Any:
         """The initial state of every seed, as if it were trained alone; the key is not used."""
         # Tracing the loop for a replica changes num_envs.

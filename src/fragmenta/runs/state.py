@@ -1,5 +1,6 @@
 """Convert the state of a run to arrays by name, independent of placement, and back."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -10,21 +11,30 @@ from fragmenta.errors import ConfigError
 from fragmenta.tracing.names import leaf_name
 
 
-def to_arrays(state: Any) -> dict[str, np.ndarray]:
-    """Copies of all leaves on the host; random keys as key data."""
-    leaves = jax.tree_util.tree_leaves_with_path(state)
-    return {leaf_name(path): np.array(_plain(leaf)) for path, leaf in leaves}
+def to_arrays(state: Any, without: Sequence[str] = ()) -> dict[str, np.ndarray]:
+    """Copies of all leaves on the host, but for those in the fields `without`; random keys as key data."""
+    leaves = [(leaf_name(path), leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(state)]
+    return {name: np.array(_plain(leaf)) for name, leaf in leaves if not is_in(name, without)}
 
 
-def from_arrays(expected: Any, arrays: dict[str, np.ndarray], source: str) -> Any:
-    """A state like `expected` (arrays or shapes) with the given values; ConfigError if they do not fit."""
+def is_in(name: str, fields: Sequence[str]) -> bool:
+    """Whether a leaf is part of one of these fields of the state."""
+    return any(f"{name}.".startswith(f"{field}.") for field in fields)
+
+
+def from_arrays(expected: Any, arrays: dict[str, np.ndarray], source: str, optional: Sequence[str] = ()) -> Any:
+    """A state like `expected` (arrays or shapes) with the given values; ConfigError if they do not fit. Leaves in the
+    fields `optional` may be missing, and are then those of `expected`."""
     leaves, structure = jax.tree_util.tree_flatten_with_path(expected)
     names = [leaf_name(path) for path, _ in leaves]
-    if mismatches := sorted(set(names) ^ set(arrays)):
+    if mismatches := sorted(name for name in set(names) ^ set(arrays) if name in arrays or not is_in(name, optional)):
         problem = "has no" if mismatches[0] in names else "has an unknown"
         raise ConfigError(f"{source} {problem} '{mismatches[0]}': it belongs to another algorithm or environment")
     values = []
     for name, (_, leaf) in zip(names, leaves, strict=True):
+        if name not in arrays:
+            values.append(leaf)
+            continue
         array, is_key = arrays[name], jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
         shape = jax.eval_shape(jax.random.key_data, leaf) if is_key else leaf
         if array.shape != shape.shape or array.dtype != shape.dtype:

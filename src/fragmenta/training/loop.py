@@ -1,69 +1,38 @@
 """The loop around an engine: runs stretches of iterations; between them, saves checkpoints and checks for a stop."""
 
+import contextlib
 import dataclasses
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
-from fragmenta.algorithms import Algorithm
 from fragmenta.command import command
-from fragmenta.engines import ENGINES, Engine, Setup
-from fragmenta.evaluation.periodic import PeriodicEvaluation
-from fragmenta.graph import Plan
+from fragmenta.engines import ENGINES, Engine
 from fragmenta.profiling.timeline import Window
-from fragmenta.progress.watching import Progress, Watcher
+from fragmenta.progress.watching import Progress
 from fragmenta.runs.checkpoints import Checkpoint
 from fragmenta.runs.episode_statistics import Tally
-from fragmenta.runs.metrics import MetricsLog
-from fragmenta.runs.run_directory import RunDirectory, StoredRecords, sha256
-from fragmenta.runs.saving import Saver
+from fragmenta.runs.run_directory import StoredRecords, sha256
 from fragmenta.runs.seeds import Seeds
-from fragmenta.runs.state import to_arrays
 from fragmenta.runs.timeline_files import write_timeline
 from fragmenta.tracing.iteration import TOTALS
 from fragmenta.training.blame import first_bad_stage, is_finite
-from fragmenta.training.callbacks import Added, Callbacks, Moment
+from fragmenta.training.callbacks import Added, Moment
 from fragmenta.training.measures import Measures
+from fragmenta.training.prepared import PreparedRun
 from fragmenta.training.result import Result
 from fragmenta.training.seeds import SeedTally, seed_summaries
 from fragmenta.training.start import Start
-from fragmenta.training.stopping import NotFiniteError, Stop, StoppedError
+from fragmenta.training.stopping import NotFiniteError, StoppedError
 
 STRETCH_SECONDS = 1.0
 """How long the engine runs before the loop checks whether to save or to stop."""
-
-
-@dataclasses.dataclass(frozen=True)
-class PreparedRun:
-    """A run that is ready to start."""
-
-    setup: Setup
-    steps_per_iteration: int
-    identity: dict[str, Any]
-    started: float
-    timeline: bool
-    """Whether to record a timeline of some iterations and write it to the run directory."""
-    directory: RunDirectory | None
-    metrics: MetricsLog | None
-    saver: Saver | None
-    evaluation: PeriodicEvaluation | None
-    stop: Stop
-    watcher: Watcher | None
-    callbacks: Callbacks
-
-    @property
-    def algorithm(self) -> Algorithm:
-        """The algorithm being trained."""
-        return self.setup.algorithm
-
-    @property
-    def plan(self) -> Plan:
-        """The plan: what runs where."""
-        return self.setup.plan
+COPY_SHARE = 0.05
+"""The share of the time that copies of the state may take, besides those for checkpoints and evaluations."""
 
 
 def run_loop(run: PreparedRun, start: Start) -> Result:
@@ -91,10 +60,12 @@ def run_loop(run: PreparedRun, start: Start) -> Result:
                 log.commit()
                 if run.saver is None or not log.is_time_to_save():
                     continue
-                state = jax.tree.unflatten(structure, engine.state())
+                state = jax.tree.unflatten(structure, jax.block_until_ready(engine.state()))
                 if not is_finite(run.algorithm.params(state)):
                     raise _not_finite(run, start, log, last_good)
-                last_good = Checkpoint(to_arrays(state), log.iteration, log.steps, in_flight=engine.in_flight())
+                with log.copying():
+                    arrays = start.saved(state)
+                last_good = Checkpoint(arrays, log.iteration, log.steps, in_flight=engine.in_flight())
                 if run.evaluation:
                     run.evaluation.consider(last_good, run.algorithm.params(state))
                 else:
@@ -166,7 +137,7 @@ class _Log:
         self._seconds_before = earlier[-1]["seconds"] if earlier else 0.0
         self.lags = self.lag_total = self.lag_most = 0
         self.dropped = 0
-        self.seconds = self._saved_at = 0.0
+        self.seconds = self._copied_at = self._copy_seconds = 0.0
         self._progress: Progress | None = None
         """Of an iteration that is not recorded yet, because callbacks may add to it."""
         self._latest: Progress | None = None
@@ -229,14 +200,23 @@ class _Log:
             self.call("on_checkpoint", engine, structure, checkpoint=path)
 
     def is_time_to_save(self) -> bool:
-        """Whether the state is to be copied now: once per stretch, also if iterations are computed one by one."""
+        """Whether the state is to be copied now: where it is due, else as often as copying may take of the time."""
         run, now = self._run, self.seconds
         due = any(self.iteration % period == 0 for period in _periods(run))
+        due |= run.saver is not None and run.saver.due(self.iteration)
         last = bool(run.stop) or self.iteration == self.iterations
-        if run.callbacks.each_iteration and not due and not last and now - self._saved_at < STRETCH_SECONDS:
+        least = STRETCH_SECONDS if run.callbacks.each_iteration else 0.0
+        if not due and not last and now - self._copied_at < max(least, self._copy_seconds / COPY_SHARE):
             return False
-        self._saved_at = now
+        self._copied_at = now
         return True
+
+    @contextlib.contextmanager
+    def copying(self) -> Iterator[None]:
+        """Measure how long a copy of the state takes."""
+        began = time.monotonic()
+        yield
+        self._copy_seconds = time.monotonic() - began
 
     def end(self) -> None:
         """Stop the clock: the results of the last iteration have arrived."""

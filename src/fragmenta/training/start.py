@@ -4,11 +4,13 @@ import dataclasses
 from typing import Any
 
 import jax
+import numpy as np
 
 from fragmenta.algorithms import Algorithm
 from fragmenta.envs import Environment
 from fragmenta.runs.checkpoints import Checkpoint
 from fragmenta.runs.state import from_arrays, to_arrays
+from fragmenta.tracing.names import leaf_names
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,6 +27,8 @@ class Start:
     """Records of the earlier iterations."""
     params: Any = None
     """Parameters of another run, in place of the initial ones."""
+    unsaved: tuple[str, ...] = ()
+    """Fields of the state that checkpoints leave out."""
 
     @property
     def iteration(self) -> int:
@@ -43,16 +47,26 @@ class Start:
             state = jax.jit(lambda key: self.algorithm.init(env, key))(key)
             if self.params is not None:
                 state = self.algorithm.with_params(state, self.params)
-            return state, Checkpoint(to_arrays(state), 0, 0)
+            return state, Checkpoint(self.saved(state), 0, 0)
         state = self.restored(env, self.checkpoint)
         if env.is_replayable:
             return state, self.checkpoint
         # New seeds: repeating the same episodes would count them twice.
         fresh = jax.jit(lambda key: self.algorithm.init(env, key))(jax.random.fold_in(key, self.iteration))
         state = self.algorithm.with_new_episodes(state, fresh)
-        return state, dataclasses.replace(self.checkpoint, arrays=to_arrays(state))
+        return state, dataclasses.replace(self.checkpoint, arrays=self.saved(state))
+
+    def saved(self, state: Any) -> dict[str, np.ndarray]:
+        """What a checkpoint of the state contains."""
+        return to_arrays(state, self.unsaved)
 
     def restored(self, env: Environment, checkpoint: Checkpoint) -> Any:
-        """The state of a checkpoint."""
-        expected = jax.eval_shape(lambda: self.algorithm.init(env, jax.random.key(self.seed)))
-        return from_arrays(expected, checkpoint.arrays, self.source)
+        """The state of a checkpoint; fields that it leaves out are as they were at first."""
+
+        def initial() -> Any:
+            return self.algorithm.init(env, jax.random.key(self.seed))
+
+        expected = jax.eval_shape(initial)
+        if any(name not in checkpoint.arrays for name in leaf_names(expected)):
+            expected = jax.jit(initial)()
+        return from_arrays(expected, checkpoint.arrays, self.source, self.algorithm.rebuildable)

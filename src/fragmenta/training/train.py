@@ -28,11 +28,13 @@ from fragmenta.runs.run_directory import RunDirectory
 from fragmenta.runs.saving import SaveOptions
 from fragmenta.runs.seeds import Seeds
 from fragmenta.runs.sinks import TrackingOptions
+from fragmenta.runs.state import is_in
 from fragmenta.training.callbacks import Callbacks
-from fragmenta.training.loop import PreparedRun, run_loop
+from fragmenta.training.loop import run_loop
 from fragmenta.training.options import RunOptions
 from fragmenta.training.origin import ParentRun, origin_of
 from fragmenta.training.planning import PlannedRun, Request, plan_run
+from fragmenta.training.prepared import PreparedRun
 from fragmenta.training.result import Result
 from fragmenta.training.seeds import write_seeds
 from fragmenta.training.services import services
@@ -263,11 +265,13 @@ def _logs(directory: RunDirectory | None, engine: str) -> Path | None:
 
 def _start_of(run: PlannedRun, directory: RunDirectory | None, checkpoint: Checkpoint | None) -> Start:
     algorithm, seed, origin = run.trained, run.request.seed, run.request.origin
+    unsaved = () if run.request.options.saving.save_replay else algorithm.rebuildable
     if checkpoint is None or directory is None:
-        return Start(algorithm, seed, params=origin.params if origin else None)
+        return Start(algorithm, seed, params=origin.params if origin else None, unsaved=unsaved)
     if not fits(run.plan, checkpoint.in_flight):
         checkpoint = dataclasses.replace(checkpoint, in_flight={})
-    return Start(algorithm, seed, checkpoint, f"the checkpoint of '{directory.path}'", directory.earlier)
+    source = f"the checkpoint of '{directory.path}'"
+    return Start(algorithm, seed, checkpoint, source, directory.earlier, unsaved=unsaved)
 
 
 def _began(run: PlannedRun, checkpoint: Checkpoint | None) -> str:
@@ -278,4 +282,8 @@ def _began(run: PlannedRun, checkpoint: Checkpoint | None) -> str:
     new_episodes = "" if replayable else ", which start new episodes because their state cannot be saved"
     dropped = checkpoint.in_flight and not fits(run.plan, checkpoint.in_flight)
     without = ", without the values in flight: this plan does not use them" if dropped else ""
-    return f"{new_episodes}; resumed after {checkpoint.steps:,} steps{without}"
+    fields = run.trained.rebuildable
+    is_saved = any(is_in(name, fields) for name in checkpoint.arrays)
+    how = "continues where it was" if is_saved else "fills anew, because it was not saved (--save-replay saves it)"
+    rebuilt = f"; its {' and '.join(fields)} {how}" if fields else ""
+    return f"{new_episodes}; resumed after {checkpoint.steps:,} steps{without}{rebuilt}"
