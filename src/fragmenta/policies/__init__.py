@@ -25,6 +25,8 @@ POLICIES: dict[str, Policy] = {
     "central_async": central_async,
 }
 ALIASES = {"gpu_only": "fused"}
+WITH_ACTORS = (single_learner_coarse, single_learner_fine, single_learner_async)
+"""Those whose replicas step environments apart from the learner, so that one can step while another acts."""
 
 
 def resolve(policy: str | Policy) -> Policy:
@@ -43,4 +45,4 @@ def resolve(policy: str | Policy) -> Policy:
     return cast(Policy, function)
 
 
-__all__ = ["ALIASES", "POLICIES", "Cluster", "Delivery", "Fragment", "Policy", "resolve"]
+__all__ = ["ALIASES", "POLICIES", "WITH_ACTORS", "Cluster", "Delivery", "Fragment", "Policy", "resolve"]

@@ -4,7 +4,7 @@ import math
 
 from fragmenta.algorithms import Algorithm
 from fragmenta.envs import Environment
-from fragmenta.policies import Cluster, Policy
+from fragmenta.policies import WITH_ACTORS, Cluster, Policy, resolve
 from fragmenta_host.options import cores
 
 WORTH_OVERLAPPING = 300e-6
@@ -22,8 +22,7 @@ def default_policy(env: Environment) -> str:
 def default_replicas(algorithm: Algorithm, env: Environment, policy: str | Policy, cluster: Cluster) -> tuple[int, str]:
     """The number of replicas and why it is not one. In one process, two for slow environments on the host if cores are
     left: one half steps while the actions of the other half are computed."""
-    takes_turns = isinstance(policy, str) and policy.startswith("single_learner")
-    if not env.host_pool or not takes_turns:
+    if not env.host_pool or resolve(policy) not in WITH_ACTORS:
         return 1, ""
     count, step_seconds = algorithm.num_envs, env.host_pool.step_seconds
     if cluster.apart:
