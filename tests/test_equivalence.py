@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fragmenta import A2C, DDPG, DQN, IMPALA, MAPPO, PPO, PQN, SAC, TD3, Fragment, RecurrentPPO, make
+from fragmenta import A2C, DDPG, DQN, IMPALA, IPPO, MAPPO, PPO, PQN, SAC, TD3, Fragment, RecurrentPPO, make
 from fragmenta.envs.probes import ProbeTeam
 from helpers import assert_same, cpu_cluster, plain, planned, run_plan
 from odd_algorithm import Odd
@@ -25,6 +25,7 @@ CASES = {
     "a2c": (A2C(num_envs=8, hidden=(16,)), "CartPole-v1"),
     "impala": (IMPALA(num_envs=8, hidden=(16,)), "CartPole-v1"),
     "mappo-shared": (MAPPO(shared=True, **FEW), ProbeTeam(agents=8)),
+    "ippo": (IPPO(shared=True, **FEW), ProbeTeam(agents=8)),
     "mappo-separate": (MAPPO(shared=False, **FEW), ProbeTeam(agents=8)),
     "ppo-normalized": (PPO(normalize_observations=True, normalize_rewards=True, **FEW), "Pendulum-v1"),
     "ppo-medley": (PPO(normalize_observations=True, **FEW), Medley()),
@@ -49,6 +50,7 @@ FEW_POLICIES: dict[str, tuple[str, ...]] = {
     "impala": (),
     "mappo-shared": ("environments",),
     "mappo-separate": (),
+    "ippo": (),
     "ppo-normalized": (),
     "ppo-medley": (),
     "ppo-gru": (),
@@ -73,7 +75,7 @@ SHORT_LOOPS = ("dqn", "sac", "td3", "ddpg")
 def devices_for(case: str, policy: str) -> int:
     """Eight devices if replicas communicate; otherwise three, because a program is compiled for every device."""
     talking = ("fused", "multi_learner", "central")
-    if case.startswith("mappo"):
+    if case.startswith(("mappo", "ippo")):
         talking += ("environments",)
     return 8 if policy in talking else 3
 

@@ -22,6 +22,7 @@ WRONG = {
     "epochs": [0],
     "minibatches": [0, -8],
     "gae_lambda": [1.5, -0.1],
+    "return_lambda": [1.5, -0.1],
     "clip": [0.0, -0.2],
     "memory": [0],
     "trace_decay": [2.0],
@@ -69,7 +70,7 @@ UNLIMITED = {
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_values_outside_their_range_are_refused(name: str) -> None:
-    env = "ProbeTeam" if name == "mappo" else "CartPole-v1"
+    env = "ProbeTeam" if name in ("mappo", "ippo") else "CartPole-v1"
     for field in dataclasses.fields(ALGORITHMS[name]):
         assert field.name in UNLIMITED or field.name in WRONG, f"{field.name} is not tested"
         for value in WRONG.get(field.name, []):

@@ -30,9 +30,8 @@ def test_an_iteration_that_is_shorter_than_the_processes_need_to_start_ends(tmp_
     flags += f" --engine processes --no-merge --normalize-rewards --run-dir {tmp_path / 'run'}"
     command = [sys.executable, "-m", "fragmenta.cli.main", "train", "ppo_gru", "Pendulum-v1", *flags.split()]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=200)
-    # PPO with a memory learns only from what its own parameters collected: refused in a line instead of hanging.
-    assert ended.returncode in (0, 2), ended.stderr
-    assert "Traceback" not in ended.stderr
+    assert ended.returncode == 0, ended.stderr
+    assert "episodes, 64 steps" in ended.stdout
 
 
 @pytest.mark.full

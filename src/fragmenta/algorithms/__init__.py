@@ -6,7 +6,7 @@ from fragmenta.algorithms.axis import Axis
 from fragmenta.algorithms.base import Algorithm
 from fragmenta.algorithms.dqn import DQN
 from fragmenta.algorithms.impala import IMPALA
-from fragmenta.algorithms.mappo import MAPPO
+from fragmenta.algorithms.mappo import IPPO, MAPPO
 from fragmenta.algorithms.ppo import PPO
 from fragmenta.algorithms.pqn import PQN
 from fragmenta.algorithms.recurrent_ppo import RecurrentPPO
@@ -19,6 +19,7 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
     "a2c": A2C,
     "impala": IMPALA,
     "mappo": MAPPO,
+    "ippo": IPPO,
     "dqn": DQN,
     "pqn": PQN,
     "ddpg": DDPG,
@@ -32,6 +33,7 @@ __all__ = [
     "DDPG",
     "DQN",
     "IMPALA",
+    "IPPO",
     "MAPPO",
     "PPO",
     "PQN",

@@ -1,20 +1,20 @@
-"""Multi-agent proximal policy optimization (Yu et al., 2022): decentralised actors, a centralised value function."""
+"""PPO for teams: MAPPO (Yu et al., 2022), whose value function sees all agents' observations, and IPPO (de Witt et al.,
+2020), whose value function sees those of its own agent."""
 
 import dataclasses
 from typing import Any, ClassVar, NamedTuple
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import optax
 
 from fragmenta.algorithms.actor_critic import ActorCritic
-from fragmenta.algorithms.base import Algorithm
 from fragmenta.algorithms.limits import Limit
-from fragmenta.algorithms.neural import Learner, NeuralAlgorithm, clipped_adam, linear_decay
+from fragmenta.algorithms.neural import Learner, NeuralAlgorithm
 from fragmenta.algorithms.ppo import PPO
 from fragmenta.envs import Box, Discrete, Environment, Transition, World
 from fragmenta.errors import ConfigError
-from fragmenta.nn import MLP
 from fragmenta.rl import (
     Categorical,
     ValueFit,
@@ -27,6 +27,7 @@ from fragmenta.rl import (
     take_steps,
     value_fit,
 )
+from fragmenta.rl.teams import for_each_agent, joint_observation, mask_absent, mean_present
 from fragmenta.stage import stage
 
 
@@ -44,8 +45,8 @@ class Sample(NamedTuple):
     """The parts of a step that the loss needs."""
 
     observation: jax.Array
-    everything: jax.Array
-    """All agents' observations concatenated, for the value function."""
+    everything: Any
+    """All agents' observations concatenated, for a centralised value function; empty for others."""
     action: jax.Array
     log_prob: jax.Array
     advantage: jax.Array
@@ -54,29 +55,26 @@ class Sample(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class MAPPO(Algorithm):
+class MAPPO(NeuralAlgorithm):
     """PPO for a team with a centralised value function; agents that dropped out are masked."""
 
     allows_lag: ClassVar[bool] = True  # the ratio in the loss is to the policy that acted
 
-    limits: ClassVar[dict[str, Limit]] = {**NeuralAlgorithm.limits, **ActorCritic.limits, **PPO.limits}
+    limits: ClassVar[dict[str, Limit]] = {**ActorCritic.limits, **PPO.limits}
+    is_centralised: ClassVar[bool] = True
+    """Whether the value function takes the observations of all agents."""
 
     num_envs: int = 64
     total_steps: int = 1_280_000
     shared: bool = True
     """Share networks among all agents; otherwise each has its own networks and optimizer, on the leaves' first axis."""
     horizon: int = 25
-    """Steps per environment and iteration."""
     epochs: int = 5
     """Passes over each iteration's steps."""
     minibatches: int = 5
     """Minibatches per pass; each holds a slice of every environment's steps."""
     learning_rate: float = 3e-3
-    """Step size of the optimizer (Adam)."""
-    anneal: bool = True
-    """Decay the learning rate linearly to zero over the run."""
     gamma: float = 0.9
-    """Discount of future rewards, per step."""
     gae_lambda: float = 0.6
     """How far advantages look ahead. Low, because long returns are noisy with the other agents' actions."""
     clip: float = 0.3
@@ -85,15 +83,7 @@ class MAPPO(Algorithm):
     """Weight of the entropy bonus, which keeps the policy exploring."""
     value_cost: float = 0.5
     """Weight of the value loss."""
-    max_grad_norm: float = 0.5
-    """Gradients with a larger norm are scaled down to this one."""
     hidden: tuple[int, ...] = (128, 128)
-    """Hidden layer widths of both the policy and the value network."""
-
-    @property
-    def steps_per_iteration(self) -> int:
-        """Environment steps per iteration; every agent acts in each."""
-        return self.num_envs * self.horizon
 
     def validate(self, env: Environment) -> None:
         """Also requires a team with vector observations and discrete actions."""
@@ -110,7 +100,6 @@ class MAPPO(Algorithm):
             raise ConfigError(f"{problem}: choose a horizon that is a multiple of minibatches")
 
     def init(self, env: Environment, key: jax.Array) -> State:
-        """Fresh environments and networks; the value function takes the observations of all agents."""
         assert env.team_size is not None
         team_size = env.team_size
         world_key, train_key, params_key = jax.random.split(key, 3)
@@ -120,8 +109,9 @@ class MAPPO(Algorithm):
         def networks(key: jax.Array) -> Learner:
             policy_key, value_key = jax.random.split(key)
             params = {"policy": self._policy_net(env).init(policy_key, jnp.zeros((1, size)))}
-            params["value"] = MLP(self.hidden, 1, 1.0).init(value_key, jnp.zeros((1, size * (1 + team_size))))
-            return Learner(params, self._optimizer().init(params))
+            inputs = size * (1 + team_size) if self.is_centralised else size
+            params["value"] = self.network(1, 1.0).init(value_key, jnp.zeros((1, inputs)))
+            return Learner(params, self.optimizer().init(params))
 
         agent_keys = jax.vmap(jax.random.fold_in, (None, 0))(params_key, agent)
         # Not vmap: batched QR decompositions, as of orthogonal weights, can wait forever for each other on few cores.
@@ -129,9 +119,8 @@ class MAPPO(Algorithm):
         return State(world, learner, keys_by_index(train_key, self.num_envs), agent)
 
     def iterate(self, env: Environment, state: State) -> tuple[State, dict[str, jax.Array]]:
-        """Act for `horizon` steps, then learn from them."""
         keys, act_keys, learn_keys = split_each(state.keys, 3)
-        policy = state.learner.params["policy"]
+        policy = self.acting(state.learner.params["policy"])
 
         def tick(world: World, time: jax.Array) -> tuple[World, tuple[Transition, jax.Array]]:
             step_keys = fold_each(act_keys, time)
@@ -148,7 +137,7 @@ class MAPPO(Algorithm):
         self, env: Environment, policy: Any, observation: jax.Array, alive: jax.Array, keys: jax.Array, agent: Any
     ) -> tuple[jax.Array, jax.Array]:
         """Sample an action for every agent from its own observation, with its log-probability."""
-        actions = self._policy(env, policy, _mask(alive, observation))
+        actions = self._policy(env, policy, mask_absent(alive, observation))
         agent_keys = jax.vmap(jax.vmap(jax.random.fold_in, (None, 0)), (0, None))(keys, agent)
         action = jax.vmap(Categorical.sample)(actions, agent_keys)
         return action, actions.log_prob(action)
@@ -157,7 +146,7 @@ class MAPPO(Algorithm):
         self, env: Environment, params: Any, observation: Any, alive: Any, memory: Any, keys: jax.Array | None
     ) -> tuple[Any, Any]:
         if keys is None:
-            return self._policy(env, params["policy"], _mask(alive, observation)).mode(), memory
+            return self._policy(env, params["policy"], mask_absent(alive, observation)).mode(), memory
         return self.act(env, params["policy"], observation, alive, keys, jnp.arange(env.num_agents))[0], memory
 
     @stage
@@ -166,13 +155,14 @@ class MAPPO(Algorithm):
     ) -> tuple[Learner, dict[str, jax.Array]]:
         """Update policy and value on one iteration's steps."""
         alive, next_alive = trajectory.alive, trajectory.next_alive
-        observation = _mask(alive, trajectory.observation)
-        everything = _joint(observation)
+        observation = mask_absent(alive, trajectory.observation)
+        everything = self._joint(observation)
         value = self._value(learner.params, observation, everything)
-        next_observation = _mask(next_alive, trajectory.next_observation)
-        next_value = self._value(learner.params, next_observation, _joint(next_observation))
+        next_observation = mask_absent(next_alive, trajectory.next_observation)
+        next_value = self._value(learner.params, next_observation, self._joint(next_observation))
         # An agent that drops out gets no further reward: its episode has terminated.
-        per_agent = trajectory._replace(terminated=~next_alive, truncated=_broadcast(trajectory.truncated, alive.shape))
+        truncated = for_each_agent(trajectory.truncated, alive.shape)
+        per_agent = trajectory._replace(terminated=~next_alive, truncated=truncated)
         advantage = generalized_advantage(per_agent, value, next_value, self.gamma, self.gae_lambda)
         samples = Sample(observation, everything, trajectory.action, log_prob, advantage, advantage + value, alive)
 
@@ -191,9 +181,7 @@ class MAPPO(Algorithm):
     @stage
     def gradient(self, env: Environment, params: Any, batch: Sample) -> tuple[Any, tuple[Any, ValueFit]]:
         """The gradient of the loss on one minibatch, the losses, and the value fit before the update."""
-        count = jnp.maximum(jnp.sum(batch.alive, dtype=jnp.float32), 1.0)
-        masked = _mask(batch.alive, batch.advantage)
-        mean, square = jnp.sum(masked) / count, jnp.sum(masked**2) / count
+        mean, square = (mean_present(batch.alive, x) for x in (batch.advantage, batch.advantage**2))
         advantage = (batch.advantage - mean) / (jnp.sqrt(jnp.maximum(square - mean**2, 0.0)) + 1e-8)
 
         def loss(params: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
@@ -207,7 +195,7 @@ class MAPPO(Algorithm):
                 "entropy": policy.entropy(),
             }
             per_step |= {"value_loss": 0.5 * (value - batch.target) ** 2, "kl": ratio - 1 - log_ratio}
-            losses = {name: jnp.sum(_mask(batch.alive, x)) / count for name, x in per_step.items()}
+            losses = {name: mean_present(batch.alive, x) for name, x in per_step.items()}
             total = losses["policy_loss"] + self.value_cost * losses["value_loss"]
             return total - self.entropy_cost * losses["entropy"], losses
 
@@ -219,43 +207,38 @@ class MAPPO(Algorithm):
         """One optimizer step, or one per agent."""
 
         def update(learner: Learner, gradients: Any) -> Learner:
-            updates, optimizer = self._optimizer().update(gradients, learner.optimizer, learner.params)
+            updates, optimizer = self.optimizer().update(gradients, learner.optimizer, learner.params)
             return Learner(optax.apply_updates(learner.params, updates), optimizer)
 
         return update(learner, gradients) if self.shared else jax.vmap(update)(learner, gradients)
 
-    def _optimizer(self) -> optax.GradientTransformation:
-        updates = -(-self.total_steps // self.steps_per_iteration) * self.epochs * self.minibatches
-        rate = linear_decay(self.learning_rate, updates) if self.anneal else self.learning_rate
-        return clipped_adam(rate, self.max_grad_norm)
+    @property
+    def updates_per_iteration(self) -> int:
+        return self.epochs * self.minibatches
 
     def _policy(self, env: Environment, policy: Any, observation: jax.Array) -> Categorical:
         return Categorical(self._apply_net(self._policy_net(env), policy, observation))
 
-    def _value(self, params: Any, observation: jax.Array, everything: jax.Array) -> jax.Array:
-        rows = _broadcast(jnp.moveaxis(everything, -1, 0), (everything.shape[-1], *observation.shape[:-1]))
-        inputs = jnp.concatenate([observation, jnp.moveaxis(rows, 0, -1)], axis=-1)
-        return self._apply_net(MLP(self.hidden, 1, 1.0), params["value"], inputs)[..., 0]
+    def _joint(self, observation: jax.Array) -> Any:
+        return joint_observation(observation) if self.is_centralised else ()
 
-    def _apply_net(self, net: MLP, params: Any, inputs: jax.Array) -> Any:
+    def _value(self, params: Any, observation: jax.Array, everything: Any) -> jax.Array:
+        if self.is_centralised:
+            rows = for_each_agent(jnp.moveaxis(everything, -1, 0), (everything.shape[-1], *observation.shape[:-1]))
+            observation = jnp.concatenate([observation, jnp.moveaxis(rows, 0, -1)], axis=-1)
+        return self._apply_net(self.network(1, 1.0), params["value"], observation)[..., 0]
+
+    def _apply_net(self, net: nn.Module, params: Any, inputs: jax.Array) -> Any:
         """Apply one network to all agents, or each agent's own; agents are the last axis but one."""
         return net.apply(params, inputs) if self.shared else jax.vmap(net.apply, (0, -2), -2)(params, inputs)
 
-    def _policy_net(self, env: Environment) -> MLP:
+    def _policy_net(self, env: Environment) -> nn.Module:
         assert isinstance(env.action_space, Discrete)
-        return MLP(self.hidden, env.action_space.n, 0.01)
+        return self.network(env.action_space.n, 0.01)
 
 
-def _mask(alive: jax.Array, x: jax.Array) -> jax.Array:
-    """Zero the entries of agents that dropped out, so that garbage in them has no effect."""
-    return jnp.where(alive.reshape(*alive.shape, *[1] * (x.ndim - alive.ndim)), x, 0.0)
+@dataclasses.dataclass(frozen=True)
+class IPPO(MAPPO):
+    """PPO for a team in which every agent learns from its own observations alone."""
 
-
-def _broadcast(x: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """Repeat `x` for every agent, on a new last axis."""
-    return jax.lax.broadcast_in_dim(x, shape, tuple(range(x.ndim)))
-
-
-def _joint(observation: jax.Array) -> jax.Array:
-    """The observations of all agents, concatenated."""
-    return observation.reshape(*observation.shape[:-2], -1)
+    is_centralised: ClassVar[bool] = False
