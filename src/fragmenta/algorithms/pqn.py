@@ -65,7 +65,7 @@ class PQN(NeuralAlgorithm):
     """Passes over each iteration's steps."""
     minibatches: int = 8
     """Minibatches per pass; each holds a slice of every environment's steps."""
-    return_lambda: float = 0.65
+    return_lambda: float = 0.9
     """How far returns look ahead before they rely on values: 0 is one step, 1 the whole episode."""
     exploration: float = 1.0
     """The probability of a random action at first."""
