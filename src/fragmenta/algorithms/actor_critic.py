@@ -8,7 +8,6 @@ from typing import Any, ClassVar, NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-import optax
 
 from fragmenta.algorithms.limits import NOT_NEGATIVE, Limit
 from fragmenta.algorithms.neural import Learner, NeuralAlgorithm
@@ -154,8 +153,7 @@ class ActorCritic(NeuralAlgorithm):
     @stage
     def apply(self, learner: Learner, gradients: Any) -> Learner:
         """One optimizer step."""
-        updates, optimizer = self.optimizer().update(gradients, learner.optimizer, learner.params)
-        return Learner(optax.apply_updates(learner.params, updates), optimizer)
+        return self.updated(learner, gradients)
 
     def preprocess(self, params: Any, observation: Any) -> Any:
         """Standardise an observation, if observations are normalised."""

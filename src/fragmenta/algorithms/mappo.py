@@ -7,7 +7,6 @@ from typing import Any, ClassVar, NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-import optax
 
 from fragmenta.algorithms.actor_critic import ActorCritic
 from fragmenta.algorithms.limits import Limit
@@ -205,12 +204,7 @@ class MAPPO(NeuralAlgorithm):
     @stage
     def apply(self, learner: Learner, gradients: Any) -> Learner:
         """One optimizer step, or one per agent."""
-
-        def update(learner: Learner, gradients: Any) -> Learner:
-            updates, optimizer = self.optimizer().update(gradients, learner.optimizer, learner.params)
-            return Learner(optax.apply_updates(learner.params, updates), optimizer)
-
-        return update(learner, gradients) if self.shared else jax.vmap(update)(learner, gradients)
+        return (self.updated if self.shared else jax.vmap(self.updated))(learner, gradients)
 
     @property
     def updates_per_iteration(self) -> int:

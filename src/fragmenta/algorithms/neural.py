@@ -105,5 +105,10 @@ class NeuralAlgorithm(Algorithm):
         rate = linear_decay(self.learning_rate, updates) if self.anneal else self.learning_rate
         return clipped_adam(rate, self.max_grad_norm)
 
+    def updated(self, learner: Learner, gradients: Any) -> Learner:
+        """The learner after one step of the optimizer."""
+        updates, optimizer = self.optimizer().update(gradients, learner.optimizer, learner.params)
+        return Learner(optax.apply_updates(learner.params, updates), optimizer)
+
     def _encoder(self, env: Environment) -> Encoder:
         return Encoder(env.observation_space, self.compute)

@@ -5,7 +5,6 @@ from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 
 from fragmenta.algorithms.limits import COUNT, FRACTION, Limit
 from fragmenta.algorithms.neural import Learner, NeuralAlgorithm
@@ -156,8 +155,7 @@ class PQN(NeuralAlgorithm):
     @stage
     def apply(self, learner: Learner, gradients: Any) -> Learner:
         """One optimizer step."""
-        updates, optimizer = self.optimizer().update(gradients, learner.optimizer, learner.params)
-        return Learner(optax.apply_updates(learner.params, updates), optimizer)
+        return self.updated(learner, gradients)
 
     def values(self, env: Environment, params: Any, observation: Any) -> jax.Array:
         """The expected return of every action."""

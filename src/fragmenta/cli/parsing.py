@@ -6,7 +6,8 @@ import io
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, TypeVar, get_args, get_origin
+from types import UnionType
+from typing import Annotated, TypeVar, Union, get_args, get_origin
 
 import tyro
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
@@ -85,50 +86,26 @@ def number(text: str) -> float:
         raise ValueError(f"'{text}' is not a number") from None
 
 
-OPTIONAL = {int: ("INT", whole_number), float: ("FLOAT", number), str: ("STR", str), Path: ("PATH", Path)}
-"""How values of flags that may be missing are shown and read, by type."""
+VALUES = {int: ("INT", whole_number), float: ("FLOAT", number), str: ("STR", str), Path: ("PATH", Path)}
+"""How the values of flags are shown and read, by type."""
 
 
 @_registry.primitive_rule
-def _optional(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec | None:
-    """A flag whose default is worked out later: the help shows the type of a value, not that there may be none."""
-    kinds = [get_args(kind)[0] if get_origin(kind) is Annotated else kind for kind in get_args(info.type)]
-    known = [kind for kind in kinds if kind in OPTIONAL]
-    if len(kinds) != 2 or type(None) not in kinds or not known:
+def _value(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec | None:
+    """One value, or also none, which the help does not show: such a default is worked out later."""
+    is_union = get_origin(info.type) in (Union, UnionType)
+    parts = get_args(info.type) if is_union else (info.type,)
+    types = [get_args(part)[0] if get_origin(part) is Annotated else part for part in parts]
+    kinds = [kind for kind in types if kind is not type(None)]
+    if len(kinds) != 1 or kinds[0] not in VALUES:
         return None
-    kind = known[0]
-    metavar, read = OPTIONAL[kind]
+    metavar, read = VALUES[kinds[0]]
+    accepted = (float, int) if kinds[0] is float else kinds[0]
     return PrimitiveConstructorSpec(
         nargs=1,
         metavar=metavar,
-        instance_from_str=lambda texts: None if texts[0] == "None" else read(texts[0]),
-        is_instance=lambda value: value is None or isinstance(value, kind),
-        str_from_instance=lambda value: [str(value)],
-    )
-
-
-@_registry.primitive_rule
-def _whole_numbers(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec | None:
-    if info.type is not int:
-        return None
-    return PrimitiveConstructorSpec(
-        nargs=1,
-        metavar="INT",
-        instance_from_str=lambda texts: whole_number(texts[0]),
-        is_instance=lambda value: isinstance(value, int),
-        str_from_instance=lambda value: [str(value)],
-    )
-
-
-@_registry.primitive_rule
-def _numbers(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec | None:
-    if info.type is not float:
-        return None
-    return PrimitiveConstructorSpec(
-        nargs=1,
-        metavar="FLOAT",
-        instance_from_str=lambda texts: number(texts[0]),
-        is_instance=lambda value: isinstance(value, float | int),
+        instance_from_str=lambda texts: None if is_union and texts[0] == "None" else read(texts[0]),
+        is_instance=lambda value: isinstance(value, accepted) or (is_union and value is None),
         str_from_instance=lambda value: [str(value)],
     )
 
