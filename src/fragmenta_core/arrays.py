@@ -28,20 +28,24 @@ class Description:
     """The learner gets rewards clipped to -1 and 1; episode returns use the original rewards."""
     bounds: tuple[Bounds, ...] = ()
     """The bounds of each array of an observation, where they are more precise than those of the space."""
+    info_masks: bool = False
+    """Whether the part `action_mask` of the observations is taken from the infos."""
 
     def to_json(self) -> dict[str, Any]:
         """Convert to plain lists and dictionaries."""
         spaces = {"observation": to_json(self.observation), "action": to_json(self.action)}
         bounds = [dataclasses.asdict(part) for part in self.bounds]
         limits = {"agents": self.agents, "max_steps": self.max_steps, "clips_rewards": self.clips_rewards}
-        return {**spaces, **limits, "bounds": bounds}
+        return {**spaces, **limits, "bounds": bounds, "info_masks": self.info_masks}
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> "Description":
         """The inverse of `to_json`."""
         spaces = from_json(data["observation"]), from_json(data["action"])
         bounds = tuple(Bounds(**part) for part in data["bounds"])
-        return Description(*spaces, data["agents"], data["max_steps"], data["clips_rewards"], bounds)
+        return Description(
+            *spaces, data["agents"], data["max_steps"], data["clips_rewards"], bounds, data["info_masks"]
+        )
 
     @property
     def observation_leaves(self) -> list[tuple[str, tuple[int, ...], str]]:

@@ -6,6 +6,9 @@ from typing import Any
 
 import numpy as np
 
+MASK = "action_mask"
+"""The part of a dictionary of observations that says which actions are legal: one entry for each, 0 if it is not."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Discrete:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fragmenta_core.faults import UnusableError
+from fragmenta_core.spaces import MASK, Discrete, MultiDiscrete
 from fragmenta_host.makers import BoundHere, Maker, Pickled
 from fragmenta_host.single import Single
 
@@ -29,6 +30,8 @@ class Spec:
     """How many of the latest observations to stack."""
     maker: Maker | None = None
     """For an environment that is a Python object; package and name then only describe it."""
+    info_masks: bool = False
+    """Whether its infos say which actions are legal, which becomes a part of the observations; found by trying."""
 
     def __str__(self) -> str:
         return f"{self.package}:{self.name}"
@@ -67,6 +70,27 @@ def single_maker(spec: Spec) -> Callable[[], Single]:
         return _load(SINGLES.get(package, SINGLES["gymnasium"]), package)(spec)
 
     return make
+
+
+def sample(spec: Spec) -> Single:
+    """One environment, to describe it: with masks of legal actions, if its infos report them."""
+    env = single_maker(spec)()
+    if not _reports_mask(env):
+        return env
+    if not spec.bound_here:
+        env.close()
+    return single_maker(dataclasses.replace(spec, info_masks=True))()
+
+
+def _reports_mask(env: Single) -> bool:
+    """Whether the info of a reset says which actions are legal."""
+    if env.description.agents is not None or not isinstance(env.description.action, Discrete | MultiDiscrete):
+        return False
+    try:
+        _, info = env.reset(0)
+    except Exception:
+        return False  # the run will fail as well, and report the reset
+    return isinstance(info, dict) and MASK in info
 
 
 def vector_class(spec: Spec) -> Any:

@@ -2,7 +2,7 @@
 
 from fragmenta_core.arrays import Description
 from fragmenta_core.faults import EnvironmentFaultError, Fault, UnusableError, fault_from
-from fragmenta_host.catalogue import Spec, single_maker, vector_class
+from fragmenta_host.catalogue import Spec, sample, vector_class
 from fragmenta_host.env_process import EnvProcess, GoneError
 
 EXAMINE_SECONDS = 10.0
@@ -38,7 +38,7 @@ def complaints(spec: Spec, timeout: float) -> list[str]:
 
 def _describe_here(spec: Spec) -> Description:
     try:
-        env = single_maker(spec)()
+        env = sample(spec)
     except UnusableError:
         raise
     except Exception as error:

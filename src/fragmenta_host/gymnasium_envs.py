@@ -18,6 +18,7 @@ from fragmenta_host.gymnasium_spaces import (
     gatherer,
     mismatch,
 )
+from fragmenta_host.masks import InfoMask
 from fragmenta_host.single import ResetResult
 
 
@@ -38,6 +39,8 @@ class GymnasiumEnv:
             env = construct(load("wrapper", wrapper), env)
         if spec.stack > 1:
             env = gymnasium.wrappers.FrameStackObservation(env, spec.stack)
+        if spec.info_masks:
+            env = InfoMask(env)
         for space in ("observation_space", "action_space"):
             if getattr(env, space, None) is None:
                 raise UnusableError(f"{spec} has no {space}: set it in its constructor")
@@ -46,7 +49,8 @@ class GymnasiumEnv:
         self._space, action = env.observation_space, env.action_space
         limit = env.spec.max_episode_steps if env.spec else None
         converted = convert(self._space), action_space(action)
-        self.description = Description(*converted, None, limit, bounds=exact_bounds(self._space))
+        bounds = exact_bounds(self._space)
+        self.description = Description(*converted, None, limit, bounds=bounds, info_masks=spec.info_masks)
         self.step, self.parts, self.actions = env.step, gatherer(self._space), action_maker(action)
         self.flat = flattener(self._space)
         """From one observation, or a batch, to its arrays."""

@@ -69,6 +69,7 @@ class Pool:
         self.description, self.step_seconds = measured or describe(
             spec, self.options.timeout, measures=self.options.mode == "auto"
         )
+        self.spec = dataclasses.replace(spec, info_masks=self.description.info_masks)
 
     def twin(self) -> "Pool":
         """Another pool of the same environments, with everything already known about them."""

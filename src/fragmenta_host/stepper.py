@@ -16,7 +16,7 @@ import numpy as np
 
 from fragmenta_core.arrays import Description, shared_arrays
 from fragmenta_core.faults import Fault, UnusableError, fault_from
-from fragmenta_host.catalogue import Spec, single_maker
+from fragmenta_host.catalogue import Spec, sample, single_maker
 from fragmenta_host.messages import receive, send
 from fragmenta_host.priority import never_preempt
 from fragmenta_host.serial import SerialEnvs, step_seconds
@@ -51,7 +51,7 @@ class Stepper:
     def _describe(self, spec: dict[str, Any]) -> dict[str, Any]:
         """Describe the environment, by making one."""
         try:
-            env = single_maker(Spec.from_json(spec))()
+            env = sample(Spec.from_json(spec))
         except UnusableError as error:
             return {"unusable": str(error)}
         except Exception as error:

@@ -7,13 +7,18 @@ import pytest
 
 import fragmenta
 from fragmenta import PPO, make
+from fragmenta.algorithms.neural import Encoded
 from fragmenta.runs.episode_statistics import best_return
 
 PROBE = PPO(num_envs=16, horizon=32, minibatches=2, learning_rate=5e-3, gamma=0.9, hidden=(32,), total_steps=60_000)
 
 
+def encoded(result: fragmenta.Result, observation: float) -> Encoded:
+    return PROBE.encode(make("ProbeConstant"), result.params, jnp.asarray([[observation]]))
+
+
 def value(result: fragmenta.Result, observation: float) -> float:
-    return float(PROBE.value(result.params, jnp.asarray([[observation]]))[0])
+    return float(PROBE.value(result.params, encoded(result, observation))[0])
 
 
 def test_probe_constant() -> None:
@@ -39,7 +44,7 @@ def test_probe_action() -> None:
     result = fragmenta.train(PROBE, "ProbeAction")
     assert result.summary["return_mean"] > 0.95
     for sign, best in ((1.0, 1), (-1.0, 0)):
-        policy = PROBE.policy(make("ProbeAction"), result.params, jnp.asarray([[sign]]))
+        policy = PROBE.policy(make("ProbeAction"), result.params, encoded(result, sign))
         assert math.exp(float(policy.log_prob(jnp.asarray([best]))[0])) > 0.95
         assert value(result, sign) == pytest.approx(1.0, abs=0.1)
 

@@ -26,13 +26,13 @@ class Residual(nn.Module):
 
 @dataclasses.dataclass(frozen=True)
 class ResidualPPO(PPO):
-    def network(self, outputs: int, output_scale: float) -> nn.Module:
+    def head(self, outputs: int, output_scale: float) -> nn.Module:
         return Residual(outputs, output_scale)
 
 
 @dataclasses.dataclass(frozen=True)
 class ResidualA2C(A2C):
-    def network(self, outputs: int, output_scale: float) -> nn.Module:
+    def head(self, outputs: int, output_scale: float) -> nn.Module:
         return Residual(outputs, output_scale)
 
 
@@ -40,7 +40,8 @@ class ResidualA2C(A2C):
 def test_another_network_learns_policy_and_value() -> None:
     algorithm = ResidualPPO(num_envs=16, horizon=32, minibatches=2, learning_rate=5e-3, gamma=0.9, total_steps=30_000)
     result = fragmenta.train(algorithm, "ProbeObservation")
-    value = algorithm.value(result.params, jnp.asarray([[1.0], [-1.0]]))
+    encoded = algorithm.encode(make("ProbeObservation"), result.params, jnp.asarray([[1.0], [-1.0]]))
+    value = algorithm.value(result.params, encoded)
     assert value.tolist() == pytest.approx([1.0, -1.0], abs=0.05)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import fragmenta
 from fragmenta import PPO, RecurrentPPO, make
-from fragmenta.algorithms.recurrent_ppo import RecurrentInput
+from fragmenta.algorithms.remembering import RecurrentInput
 from fragmenta.rl import steps_of_chunks
 from helpers import initial_state, plain
 
@@ -24,9 +24,10 @@ def test_remembers_an_observation() -> None:
         (jnp.asarray([[1.0], [-1.0]]), 3),
         *((jnp.zeros((2, 1)), left) for left in (2, 1, 0)),
     ):
-        memory = GRU.encode(env, result.params, RecurrentInput(observation, memory))
-        assert GRU.value(result.params, memory).tolist() == pytest.approx([0.9**steps_left] * 2, abs=0.1)
-    right = GRU.policy(env, result.params, memory).log_prob(jnp.asarray([1, 0]))
+        memory, encoded = GRU.remember(env, result.params, RecurrentInput(observation, memory))
+        assert GRU.value(result.params, encoded).tolist() == pytest.approx([0.9**steps_left] * 2, abs=0.1)
+        policy = GRU.policy(env, result.params, encoded)
+    right = policy.log_prob(jnp.asarray([1, 0]))
     assert float(jnp.exp(right).min()) > 0.95
 
 

@@ -73,7 +73,8 @@ def test_learns_asynchronously(algorithm: Any, policy: str) -> None:
     probe = algorithm(num_envs=16, horizon=8, learning_rate=5e-3, hidden=(32,), total_steps=40_000)
     result = fragmenta.train(probe, "ProbeAction", policy=policy, cluster=cluster(2))
     assert result.summary["return_mean"] > 0.9
-    policy_now = probe.policy(make("ProbeAction"), result.params, jax.numpy.asarray([[1.0], [-1.0]]))
+    env, params = make("ProbeAction"), result.params
+    policy_now = probe.policy(env, params, probe.encode(env, params, jax.numpy.asarray([[1.0], [-1.0]])))
     assert float(jax.numpy.exp(policy_now.log_prob(jax.numpy.asarray([1, 0]))).min()) > 0.9
 
 

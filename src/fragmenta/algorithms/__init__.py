@@ -9,13 +9,15 @@ from fragmenta.algorithms.impala import IMPALA
 from fragmenta.algorithms.mappo import IPPO, MAPPO
 from fragmenta.algorithms.ppo import PPO
 from fragmenta.algorithms.pqn import PQN
-from fragmenta.algorithms.recurrent_ppo import RecurrentPPO
+from fragmenta.algorithms.recurrent_ppo import LSTMPPO, RecurrentPPO, TransformerPPO
 from fragmenta.algorithms.sac import SAC
 from fragmenta.algorithms.td3 import DDPG, TD3
 
 ALGORITHMS: dict[str, type[Algorithm]] = {
     "ppo": PPO,
     "ppo_gru": RecurrentPPO,
+    "ppo_lstm": LSTMPPO,
+    "ppo_transformer": TransformerPPO,
     "a2c": A2C,
     "impala": IMPALA,
     "mappo": MAPPO,

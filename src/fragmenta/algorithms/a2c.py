@@ -66,10 +66,10 @@ class A2C(ActorCritic):
         weight = normalize_advantage(advantage) if self.normalize_advantages else advantage
 
         def loss(params: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
-            features = self.encode(env, params, trajectory.observation)
-            policy = self.policy(env, params, features)
+            encoded = self.encode(env, params, trajectory.observation)
+            policy = self.policy(env, params, encoded)
             policy_loss = -jnp.mean(policy.log_prob(trajectory.action) * weight)
-            value_loss = 0.5 * jnp.mean((self.value(params, features) - target) ** 2)
+            value_loss = 0.5 * jnp.mean((self.value(params, encoded) - target) ** 2)
             entropy = jnp.mean(policy.entropy())
             losses = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
             return policy_loss + self.value_cost * value_loss - self.entropy_cost * entropy, losses

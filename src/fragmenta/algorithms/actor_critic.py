@@ -10,10 +10,11 @@ import jax
 import jax.numpy as jnp
 
 from fragmenta.algorithms.limits import NOT_NEGATIVE, Limit
-from fragmenta.algorithms.neural import Learner, NeuralAlgorithm
+from fragmenta.algorithms.neural import Encoded, Learner, NeuralAlgorithm
 from fragmenta.envs import Box, Dict, Discrete, Environment, MultiDiscrete, Space, Transition, World
 from fragmenta.errors import ConfigError
 from fragmenta.rl import Categorical, MultiCategorical, Normal, fold_each, keys_by_index
+from fragmenta.rl.masks import masked_logits
 from fragmenta.rl.normalize import (
     LIMIT,
     Moments,
@@ -54,6 +55,12 @@ class ActorCritic(NeuralAlgorithm):
     """Standardise observations with running statistics, from all steps before the current iteration."""
     normalize_rewards: bool = False
     """Divide rewards by the running standard deviation of the discounted return; reported returns stay unscaled."""
+    critic_only: tuple[str, ...] = ()
+    """Parts of the observations that only the value function sees, such as the simulator's state."""
+
+    @property
+    def critic_parts(self) -> tuple[str, ...]:
+        return self.critic_only
 
     def validate(self, env: Environment) -> None:
         super().validate(env)
@@ -70,9 +77,9 @@ class ActorCritic(NeuralAlgorithm):
     def init(self, env: Environment, key: jax.Array) -> State:
         world_key, train_key, policy_key, value_key = jax.random.split(key, 4)
         world = env.reset(keys_by_index(world_key, self.num_envs))
-        params, features = self.init_encoder(env, key, world.observation)
-        params["policy"] = self._policy_net(env).init(policy_key, features)
-        params["value"] = self._value_net().init(value_key, features)
+        params, encoded = self.init_encoder(env, key, world.observation)
+        params["policy"] = self._policy_net(env).init(policy_key, encoded.actor)
+        params["value"] = self._value_net().init(value_key, encoded.critic)
         if isinstance(env.action_space, Box):
             params["log_std"] = jnp.zeros(env.action_space.shape)
         keys = keys_by_index(train_key, self.num_envs)
@@ -82,7 +89,7 @@ class ActorCritic(NeuralAlgorithm):
         if self.normalize_rewards:
             zero = jnp.zeros(())
             normalizer = normalizer._replace(reward=Moments(zero, zero, zero), running_return=jnp.zeros(self.num_envs))
-        return State(world, Learner(params, self.optimizer().init(params)), keys, normalizer)
+        return State(world, self.new_learner(params), keys, normalizer)
 
     def with_new_episodes(self, saved: State, fresh: State) -> State:
         normalizer = saved.normalizer._replace(running_return=fresh.normalizer.running_return)
@@ -159,9 +166,10 @@ class ActorCritic(NeuralAlgorithm):
         """Standardise an observation, if observations are normalised."""
         return standardized(params["moments"], observation) if self.normalize_observations else observation
 
-    def policy(self, env: Environment, params: Any, features: jax.Array) -> Categorical | MultiCategorical | Normal:
-        """The distribution over actions for a batch of encoded observations."""
-        outputs: Any = self._policy_net(env).apply(params["policy"], features)
+    def policy(self, env: Environment, params: Any, encoded: Encoded) -> Categorical | MultiCategorical | Normal:
+        """The distribution over actions for a batch of encoded observations; illegal actions are never drawn."""
+        outputs: Any = self._policy_net(env).apply(params["policy"], encoded.actor)
+        outputs = masked_logits(outputs, encoded.legal)
         space = env.action_space
         if isinstance(space, Discrete):
             return Categorical(outputs)
@@ -171,16 +179,16 @@ class ActorCritic(NeuralAlgorithm):
         assert isinstance(space, Box)
         return Normal(outputs.reshape(*outputs.shape[:-1], *space.shape), params["log_std"])
 
-    def value(self, params: Any, features: jax.Array) -> jax.Array:
+    def value(self, params: Any, encoded: Encoded) -> jax.Array:
         """The value of a batch of encoded observations."""
-        outputs: Any = self._value_net().apply(params["value"], features)
+        outputs: Any = self._value_net().apply(params["value"], encoded.critic)
         return outputs[..., 0]
 
     def _policy_net(self, env: Environment) -> nn.Module:
-        return self.network(_outputs(env.action_space), 0.01)
+        return self.head(_outputs(env.action_space), 0.01)
 
     def _value_net(self) -> nn.Module:
-        return self.network(1, 1.0)
+        return self.head(1, 1.0)
 
 
 def _outputs(space: Space) -> int:

@@ -11,8 +11,10 @@ from fragmenta.algorithms.limits import COUNT, Limit
 from fragmenta.algorithms.off_policy import OffPolicy
 from fragmenta.envs import Box, Environment
 from fragmenta.errors import ConfigError
-from fragmenta.nn.encoder import has_images
 from fragmenta.nn.relu import ReluMLP
+
+CRITICS = ("critic", "encoder", "critic_encoder")
+"""What the critics' loss trains: an actor uses the encoder as it is, because its own loss would spoil it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,13 +36,16 @@ class ActorReplay(OffPolicy):
     """Independent critics; targets take the lowest of their values."""
     layer_norm: bool = False
     """Normalise the layers of all networks."""
+    critic_only: tuple[str, ...] = ()
+    """Parts of the observations that only the critics see, such as the simulator's state."""
+
+    @property
+    def critic_parts(self) -> tuple[str, ...]:
+        return self.critic_only
 
     def validate(self, env: Environment) -> None:
         super().validate(env)
         self.check_actions(env)
-        if has_images(env.observation_space):
-            problem = f"{type(self).__name__} does not support images, as in {env.observation_space}"
-            raise ConfigError(f"{problem}: use dqn or ppo")
 
     def check_actions(self, env: Environment) -> None:
         """Raise ConfigError unless the algorithm can act in the environment."""
@@ -51,6 +56,15 @@ class ActorReplay(OffPolicy):
         if not np.isfinite([space.low, space.high]).all():
             problem = f"actions of {env.title} are between {space.low:g} and {space.high:g}"
             raise ConfigError(f"{problem}: {type(self).__name__} needs limits; wrap the environment, or use ppo")
+
+    def init_networks(self, env: Environment, key: jax.Array, observation: Any, actor_outputs: int) -> dict[str, Any]:
+        """Encoders, critics, and an actor with that many outputs for each entry of an action."""
+        params, encoded = self.init_encoder(env, key, observation)
+        size = self.action_size(env)
+        actor_key, critic_key = jax.random.split(key)
+        both = jnp.concatenate([encoded.critic, jnp.zeros((*encoded.critic.shape[:-1], size))], axis=-1)
+        actor = self.actor_net(actor_outputs * size).init(actor_key, encoded.actor)
+        return {**params, "actor": actor, "critic": self.critic_net(1).init(critic_key, both)}
 
     def to_env(self, env: Environment, action: jax.Array) -> jax.Array:
         """Actions between -1 and 1 as the environment takes them."""
@@ -72,10 +86,16 @@ class ActorReplay(OffPolicy):
         assert isinstance(space, Box)
         return int(np.prod(space.shape))
 
-    def critic_values(self, params: Any, features: jax.Array, action: jax.Array) -> jax.Array:
-        """The values of actions by each critic, on the first axis."""
-        values: Any = self.critic_net(1).apply(params, jnp.concatenate([features, action], axis=-1))
+    def critic_values(self, env: Environment, params: Any, observation: Any, action: jax.Array) -> jax.Array:
+        """The values of actions by each critic, on the first axis; `params` are those of the critics."""
+        features = self.encode(env, params, observation).critic
+        values: Any = self.critic_net(1).apply(params["critic"], jnp.concatenate([features, action], axis=-1))
         return values[..., 0]
+
+    def actor_outputs(self, env: Environment, params: Any, observation: Any, outputs: int) -> Any:
+        """What the actor says about every entry of an action; its encoder is not trained by it."""
+        features = jax.lax.stop_gradient(self.encode(env, params, observation).actor)
+        return self.actor_net(outputs * self.action_size(env)).apply(params["actor"], features)
 
     def critic_net(self, outputs: int) -> ReluMLP:
         """The architecture of the critics."""
@@ -84,6 +104,11 @@ class ActorReplay(OffPolicy):
     def actor_net(self, outputs: int) -> ReluMLP:
         """The architecture of the actor."""
         return ReluMLP(self.hidden, outputs, 0, self.layer_norm, self.compute)
+
+
+def of_critics(params: Any) -> dict[str, Any]:
+    """The parameters that the critics' loss trains."""
+    return {name: params[name] for name in CRITICS if name in params}
 
 
 def noise_each(keys: jax.Array, shape: tuple[int, ...]) -> jax.Array:

@@ -32,6 +32,9 @@ class Algorithm:
     limits: ClassVar[dict[str, Limit]] = {"num_envs": COUNT, "total_steps": COUNT}
     """The range of each hyper-parameter, checked by `validate`; those of base classes are checked, too."""
 
+    traced_fields: ClassVar[tuple[str, ...]] = ()
+    """The hyper-parameters that are data in JAX functions, not constants; set for a class made to change them."""
+
     num_envs: int = 4
     """Environments in total, over all replicas."""
     total_steps: int = 500_000
@@ -41,6 +44,7 @@ class Algorithm:
         """Let instances pass through JAX functions, stages included, as constants; only fields in `traced` are data and
         may differ between the rows of a `vmap`."""
         super().__init_subclass__(**kwargs)
+        cls.traced_fields = traced
         if not traced:
             jax.tree_util.register_static(cls)
             return
@@ -77,6 +81,10 @@ class Algorithm:
     def iterate(self, env: Environment, state: Any) -> tuple[Any, dict[str, jax.Array]]:
         """One training iteration: the next state, and metrics by name."""
         raise NotImplementedError
+
+    def at(self, state: Any) -> "Algorithm":
+        """The algorithm for the iteration from this state on: with those hyper-parameters that change over a run."""
+        return self
 
     def with_new_episodes(self, saved: Any, fresh: Any) -> Any:
         """A saved state with the environments of a fresh one, for environments whose state cannot be saved."""

@@ -12,6 +12,7 @@ from fragmenta.envs import Discrete, Environment
 from fragmenta.errors import ConfigError
 from fragmenta.nn.q_networks import QNetwork
 from fragmenta.rl.exploration import decayed, epsilon_greedy
+from fragmenta.rl.masks import masked_logits
 from fragmenta.rl.replay import Batch
 from fragmenta.rl.value_targets import project_categorical, quantile_huber
 from fragmenta.stage import stage
@@ -70,20 +71,18 @@ class DQN(OffPolicy):
             raise ConfigError(f"{problem}: it needs a lower and a higher number, and two atoms or more")
 
     def init_params(self, env: Environment, key: jax.Array, observation: Any) -> dict[str, Any]:
-        params, features = self.init_encoder(env, key, observation)
-        return {**params, "q": self._network(env).init(key, features)}
+        params, encoded = self.init_encoder(env, key, observation)
+        return {**params, "q": self._network(env).init(key, encoded.actor)}
 
     @stage
     def act(self, env: Environment, params: Any, observation: Any, keys: jax.Array, steps: jax.Array) -> jax.Array:
         """The best action of each environment, or a random one."""
-        assert isinstance(env.action_space, Discrete)
-        epsilon, actions = self._exploration(steps), env.action_space.n
         if self.noisy:
             rows = jax.tree.map(lambda x: x[:, None], observation)
             noisy = jax.vmap(lambda row, key: self.values(env, params, row, key)[0])
             return jnp.argmax(noisy(rows, keys), axis=-1).astype(jnp.int32)
-        best = jnp.argmax(self.values(env, params, observation), axis=-1).astype(jnp.int32)
-        return epsilon_greedy(keys, best, epsilon, actions)
+        values, legal = self.values(env, params, observation), self.encode(env, params, observation).legal
+        return epsilon_greedy(keys, values, self._exploration(steps), legal)
 
     def decide(
         self, env: Environment, params: Any, observation: Any, alive: Any, memory: Any, keys: jax.Array | None
@@ -97,7 +96,8 @@ class DQN(OffPolicy):
         noise = jax.random.split(jax.random.fold_in(learner.key, learner.updates))
         online_key, target_key = noise if self.noisy else (None, None)
         following = self.outputs(env, target, batch.next_observation, target_key)
-        choices = self.values(env, params, batch.next_observation, online_key) if self.double else self._mean(following)
+        chooser, chooser_key = (params, online_key) if self.double else (target, target_key)
+        choices = self.values(env, chooser, batch.next_observation, chooser_key)
         following = _of_action(following, jnp.argmax(choices, axis=-1))
 
         def loss(params: Any) -> tuple[jax.Array, tuple[jax.Array, dict[str, jax.Array]]]:
@@ -109,12 +109,13 @@ class DQN(OffPolicy):
         return jax.grad(loss, has_aux=True)(params)
 
     def values(self, env: Environment, params: Any, observation: Any, key: jax.Array | None = None) -> jax.Array:
-        """The expected return of every action."""
-        return self._mean(self.outputs(env, params, observation, key))
+        """The expected return of every action; of illegal ones, one too low to be chosen."""
+        legal = self.encode(env, params, observation).legal
+        return masked_logits(self._mean(self.outputs(env, params, observation, key)), legal)
 
     def outputs(self, env: Environment, params: Any, observation: Any, key: jax.Array | None = None) -> jax.Array:
         """What the network says about every action: a mean, logits of atoms, or quantiles, on the last axis."""
-        outputs: Any = self._network(env).apply(params["q"], self.encode(env, params, observation), key)
+        outputs: Any = self._network(env).apply(params["q"], self.encode(env, params, observation).actor, key)
         return outputs
 
     def _errors(self, outputs: jax.Array, following: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array]:

@@ -68,10 +68,10 @@ class IMPALA(ActorCritic):
         weight = normalize_advantage(advantage) if self.normalize_advantages else advantage
 
         def loss(params: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
-            features = self.encode(env, params, trajectory.observation)
-            policy = self.policy(env, params, features)
+            encoded = self.encode(env, params, trajectory.observation)
+            policy = self.policy(env, params, encoded)
             policy_loss = -jnp.mean(policy.log_prob(trajectory.action) * weight)
-            value_loss = 0.5 * jnp.mean((self.value(params, features) - target) ** 2)
+            value_loss = 0.5 * jnp.mean((self.value(params, encoded) - target) ** 2)
             entropy = jnp.mean(policy.entropy())
             losses = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
             losses["ratio"] = jnp.mean(jnp.exp(log_ratio))

@@ -109,8 +109,8 @@ class MAPPO(NeuralAlgorithm):
             policy_key, value_key = jax.random.split(key)
             params = {"policy": self._policy_net(env).init(policy_key, jnp.zeros((1, size)))}
             inputs = size * (1 + team_size) if self.is_centralised else size
-            params["value"] = self.network(1, 1.0).init(value_key, jnp.zeros((1, inputs)))
-            return Learner(params, self.optimizer().init(params))
+            params["value"] = self.head(1, 1.0).init(value_key, jnp.zeros((1, inputs)))
+            return self.new_learner(params)
 
         agent_keys = jax.vmap(jax.random.fold_in, (None, 0))(params_key, agent)
         # Not vmap: batched QR decompositions, as of orthogonal weights, can wait forever for each other on few cores.
@@ -220,7 +220,7 @@ class MAPPO(NeuralAlgorithm):
         if self.is_centralised:
             rows = for_each_agent(jnp.moveaxis(everything, -1, 0), (everything.shape[-1], *observation.shape[:-1]))
             observation = jnp.concatenate([observation, jnp.moveaxis(rows, 0, -1)], axis=-1)
-        return self._apply_net(self.network(1, 1.0), params["value"], observation)[..., 0]
+        return self._apply_net(self.head(1, 1.0), params["value"], observation)[..., 0]
 
     def _apply_net(self, net: nn.Module, params: Any, inputs: jax.Array) -> Any:
         """Apply one network to all agents, or each agent's own; agents are the last axis but one."""
@@ -228,7 +228,7 @@ class MAPPO(NeuralAlgorithm):
 
     def _policy_net(self, env: Environment) -> nn.Module:
         assert isinstance(env.action_space, Discrete)
-        return self.network(env.action_space.n, 0.01)
+        return self.head(env.action_space.n, 0.01)
 
 
 @dataclasses.dataclass(frozen=True)

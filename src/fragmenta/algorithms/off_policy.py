@@ -116,7 +116,7 @@ class OffPolicy(NeuralAlgorithm):
         world_key, train_key, params_key = jax.random.split(key, 3)
         world = env.reset(keys_by_index(world_key, self.num_envs))
         params = self.init_params(env, params_key, world.observation)
-        optimizer = {name: self.optimizer().init(part) for name, part in params.items()}
+        optimizer = {name: self.transformation().init(part) for name, part in params.items()}
         noise_key = jax.random.fold_in(params_key, 2)
         learner = TargetLearner(params, self._slow(params), optimizer, jnp.zeros((), jnp.int32), noise_key)
         replay = empty_replay(self._empty_step(env, world), self.rows, self.prioritized)
@@ -195,7 +195,7 @@ class OffPolicy(NeuralAlgorithm):
         """One optimizer step for every network that is due, unless it is too early; then the target networks move."""
         params, optimizer, updates = dict(learner.params), dict(learner.optimizer), learner.updates + 1
         for name, part in gradients.items():
-            changes, changed = self.optimizer().update(part, optimizer[name], params[name])
+            changes, changed = self.transformation().update(part, optimizer[name], params[name])
             is_due = is_ready & (updates % self.period(name) == 0)
             changed = optax.apply_updates(params[name], changes), changed
             params[name], optimizer[name] = _where(is_due, changed, (params[name], optimizer[name]))
@@ -213,6 +213,9 @@ class OffPolicy(NeuralAlgorithm):
         rows, error = (x.reshape(-1, x.shape[-1]) for x in (rows, error))
         priority = (jnp.abs(error) + 1e-6) ** self.priority_exponent
         return replay._replace(priorities=set_rows(replay.priorities, rows, priority))
+
+    def share_done(self, state: OffPolicyState) -> jax.Array:
+        return jnp.minimum(state.iteration / self.iterations, 1.0)
 
     def _slow(self, params: dict[str, Any]) -> dict[str, Any]:
         return {name: part for name, part in params.items() if name in (self.targets or params)}

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from fragmenta.algorithms.actor_critic import ActorCritic, State
 from fragmenta.algorithms.limits import COUNT, FRACTION, POSITIVE, Limit
-from fragmenta.algorithms.neural import Learner
+from fragmenta.algorithms.neural import Encoded, Learner
 from fragmenta.envs import Environment, Transition
 from fragmenta.errors import ConfigError
 from fragmenta.rl import (
@@ -106,7 +106,7 @@ class PPO(ActorCritic):
         """The steps of every environment in each minibatch of an epoch."""
         return steps_of_minibatches(keys, self.horizon, self.minibatches)
 
-    def minibatch_features(self, env: Environment, params: Any, batch: Sample) -> jax.Array:
+    def minibatch_features(self, env: Environment, params: Any, batch: Sample) -> Encoded:
         """The network inputs for the steps of a minibatch."""
         return self.encode(env, params, batch.observation)
 
@@ -116,13 +116,13 @@ class PPO(ActorCritic):
         advantage = normalize_advantage(batch.advantage)
 
         def loss(params: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
-            features = self.minibatch_features(env, params, batch)
-            policy = self.policy(env, params, features)
+            encoded = self.minibatch_features(env, params, batch)
+            policy = self.policy(env, params, encoded)
             log_ratio = policy.log_prob(batch.action) - batch.log_prob
             ratio = jnp.exp(log_ratio)
             clipped = jnp.clip(ratio, 1 - self.clip, 1 + self.clip)
             policy_loss = -jnp.mean(jnp.minimum(ratio * advantage, clipped * advantage))
-            value, target = self.value(params, features), batch.advantage + batch.value
+            value, target = self.value(params, encoded), batch.advantage + batch.value
             error = (value - target) ** 2
             if self.clip_value:
                 clipped_value = batch.value + jnp.clip(value - batch.value, -self.clip, self.clip)

@@ -21,6 +21,7 @@ from fragmenta.rl import (
     take_steps,
 )
 from fragmenta.rl.exploration import decayed, epsilon_greedy
+from fragmenta.rl.masks import masked_logits
 from fragmenta.stage import stage
 
 
@@ -85,9 +86,9 @@ class PQN(NeuralAlgorithm):
     def init(self, env: Environment, key: jax.Array) -> PQNState:
         world_key, train_key, params_key = jax.random.split(key, 3)
         world = env.reset(keys_by_index(world_key, self.num_envs))
-        params, features = self.init_encoder(env, params_key, world.observation)
-        params["q"] = self._network(env).init(params_key, features)
-        learner = Learner(params, self.optimizer().init(params))
+        params, encoded = self.init_encoder(env, params_key, world.observation)
+        params["q"] = self._network(env).init(params_key, encoded.actor)
+        learner = self.new_learner(params)
         return PQNState(world, learner, keys_by_index(train_key, self.num_envs), jnp.zeros((), jnp.int32))
 
     def iterate(self, env: Environment, state: PQNState) -> tuple[PQNState, dict[str, jax.Array]]:
@@ -104,11 +105,10 @@ class PQN(NeuralAlgorithm):
     @stage
     def act(self, env: Environment, params: Any, observation: Any, keys: jax.Array, done: jax.Array) -> jax.Array:
         """The best action of each environment or a random one, after `done` steps of the run."""
-        assert isinstance(env.action_space, Discrete)
-        best = jnp.argmax(self.values(env, params, observation), axis=-1).astype(jnp.int32)
+        values, legal = self.values(env, params, observation), self.encode(env, params, observation).legal
         decay = self.exploration_share * self.total_steps
-        epsilon = jnp.full(best.shape, decayed(self.exploration, self.final_exploration, done, decay))
-        return epsilon_greedy(keys, best, epsilon, env.action_space.n)
+        epsilon = jnp.full(values.shape[:-1], decayed(self.exploration, self.final_exploration, done, decay))
+        return epsilon_greedy(keys, values, epsilon, legal)
 
     def decide(
         self, env: Environment, params: Any, observation: Any, alive: Any, memory: Any, keys: jax.Array | None
@@ -158,9 +158,13 @@ class PQN(NeuralAlgorithm):
         return self.updated(learner, gradients)
 
     def values(self, env: Environment, params: Any, observation: Any) -> jax.Array:
-        """The expected return of every action."""
-        outputs: Any = self._network(env).apply(params["q"], self.encode(env, params, observation))
-        return outputs[..., 0]
+        """The expected return of every action; of illegal ones, one too low to be chosen."""
+        encoded = self.encode(env, params, observation)
+        outputs: Any = self._network(env).apply(params["q"], encoded.actor)
+        return masked_logits(outputs[..., 0], encoded.legal)
+
+    def share_done(self, state: PQNState) -> jax.Array:
+        return jnp.minimum(state.iteration / self.iterations, 1.0)
 
     @property
     def updates_per_iteration(self) -> int:

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from fragmenta.algorithms.actor_replay import ActorReplay, noise_each
+from fragmenta.algorithms.actor_replay import CRITICS, ActorReplay, noise_each, of_critics
 from fragmenta.algorithms.limits import POSITIVE, Limit
 from fragmenta.algorithms.off_policy import TargetLearner
 from fragmenta.envs import Environment
@@ -21,7 +21,7 @@ LOG_STD = (-5.0, 2.0)
 class SAC(ActorReplay):
     """A stochastic actor that is rewarded for its entropy; the weight of the entropy is learned."""
 
-    targets: ClassVar[tuple[str, ...]] = ("critic",)
+    targets: ClassVar[tuple[str, ...]] = CRITICS
     limits: ClassVar[dict[str, Limit]] = {"temperature": POSITIVE}
 
     temperature: float = 1.0
@@ -30,19 +30,13 @@ class SAC(ActorReplay):
     """Adapt the temperature so that the entropy stays at minus the number of an action's entries."""
 
     def init_params(self, env: Environment, key: jax.Array, observation: Any) -> dict[str, Any]:
-        features, size = self.features(env, {}, observation), self.action_size(env)
-        actor_key, critic_key = jax.random.split(key)
-        both = jnp.concatenate([features, jnp.zeros((*features.shape[:-1], size))], axis=-1)
-        return {
-            "actor": self.actor_net(2 * size).init(actor_key, features),
-            "critic": self.critic_net(1).init(critic_key, both),
-            "log_temperature": jnp.log(jnp.asarray(self.temperature, jnp.float32)),
-        }
+        temperature = jnp.log(jnp.asarray(self.temperature, jnp.float32))
+        return {**self.init_networks(env, key, observation, 2), "log_temperature": temperature}
 
     @stage
     def act(self, env: Environment, params: Any, observation: Any, keys: jax.Array, steps: jax.Array) -> jax.Array:
         """An action of the actor, or a random one before learning starts."""
-        mean, log_std = self._normal(env, params["actor"], self.features(env, params, observation))
+        mean, log_std = self._normal(env, params, observation)
 
         def draw(key: jax.Array, mean: jax.Array, log_std: jax.Array) -> jax.Array:
             noise_key, random_key = jax.random.split(key)
@@ -57,54 +51,51 @@ class SAC(ActorReplay):
     ) -> tuple[Any, Any]:
         if keys is not None:
             return self.act(env, self.acting(params), observation, keys, jnp.asarray(self.total_steps)), memory
-        mean, _ = self._normal(env, params["actor"], self.features(env, params, observation))
+        mean, _ = self._normal(env, params, observation)
         return self.to_env(env, jnp.tanh(mean)), memory
 
     @stage
     def gradient(self, env: Environment, learner: TargetLearner, batch: Batch, keys: jax.Array) -> tuple[Any, Any]:
         """The gradients of critics, actor and temperature on a batch, the error of every step, and the losses."""
         params, target = learner.params, learner.target
-        features = self.features(env, params, batch.observation)
-        next_features, action = self.features(env, params, batch.next_observation), self.from_env(env, batch.action)
+        observation, next_observation = batch.observation, batch.next_observation
+        action = self.from_env(env, batch.action)
         noise = noise_each(keys, (2 * action.shape[0], *action.shape[1:]))
         now, later = noise[: action.shape[0]], noise[action.shape[0] :]
         temperature = jnp.exp(params["log_temperature"])
-        next_action, next_log_prob = self._sample(env, params["actor"], next_features, later)
-        next_value = jnp.min(self.critic_values(target["critic"], next_features, next_action), axis=0)
+        next_action, next_log_prob = self._sample(env, params, next_observation, later)
+        next_value = jnp.min(self.critic_values(env, target, next_observation, next_action), axis=0)
         goal = batch.reward + batch.discount * (next_value - temperature * next_log_prob)
 
         def critic_loss(critic: Any) -> tuple[jax.Array, Any]:
-            values = self.critic_values(critic, features, action)
+            values = self.critic_values(env, critic, observation, action)
             error = values - goal
             loss = 0.5 * jnp.mean(batch.weight * jnp.sum(error**2, axis=0))
             return loss, (jnp.mean(values), jnp.mean(error, axis=0))
 
         def actor_loss(actor: Any) -> tuple[jax.Array, jax.Array]:
-            action, log_prob = self._sample(env, actor, features, now)
-            value = jnp.min(self.critic_values(params["critic"], features, action), axis=0)
+            action, log_prob = self._sample(env, {**params, "actor": actor}, observation, now)
+            value = jnp.min(self.critic_values(env, params, observation, action), axis=0)
             return jnp.mean(temperature * log_prob - value), jnp.mean(log_prob)
 
-        (loss, (value, error)), critic = jax.value_and_grad(critic_loss, has_aux=True)(params["critic"])
+        (loss, (value, error)), critic = jax.value_and_grad(critic_loss, has_aux=True)(of_critics(params))
         (policy_loss, log_prob), actor = jax.value_and_grad(actor_loss, has_aux=True)(params["actor"])
-        gradients = {"actor": actor, "critic": critic}
+        gradients = {"actor": actor, **critic}
         if self.learn_temperature:
             gradients["log_temperature"] = -(log_prob - self.action_size(env))
         losses = {"value_loss": loss, "policy_loss": policy_loss, "value": value, "entropy": -log_prob}
         return gradients, (error, losses | {"temperature": temperature})
 
-    def _sample(
-        self, env: Environment, actor: Any, features: jax.Array, noise: jax.Array
-    ) -> tuple[jax.Array, jax.Array]:
+    def _sample(self, env: Environment, params: Any, observation: Any, noise: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Actions between -1 and 1, and their log-densities."""
-        mean, log_std = self._normal(env, actor, features)
+        mean, log_std = self._normal(env, params, observation)
         before = mean + jnp.exp(log_std) * noise
         log_prob = -0.5 * noise**2 - log_std - 0.5 * jnp.log(2 * jnp.pi)
         # The logarithm of the derivative of tanh, in a form that does not overflow.
         log_prob = log_prob - 2.0 * (jnp.log(2.0) - before - jax.nn.softplus(-2.0 * before))
         return jnp.tanh(before), jnp.sum(log_prob, axis=-1)
 
-    def _normal(self, env: Environment, actor: Any, features: jax.Array) -> tuple[jax.Array, jax.Array]:
-        outputs: Any = self.actor_net(2 * self.action_size(env)).apply(actor, features)
-        mean, spread = jnp.split(outputs, 2, axis=-1)
+    def _normal(self, env: Environment, params: Any, observation: Any) -> tuple[jax.Array, jax.Array]:
+        mean, spread = jnp.split(self.actor_outputs(env, params, observation, 2), 2, axis=-1)
         low, high = LOG_STD
         return mean, low + 0.5 * (high - low) * (jnp.tanh(spread) + 1.0)

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from fragmenta.algorithms.actor_replay import ActorReplay, noise_each
+from fragmenta.algorithms.actor_replay import ActorReplay, noise_each, of_critics
 from fragmenta.algorithms.limits import COUNT, NOT_NEGATIVE, Limit
 from fragmenta.algorithms.off_policy import TargetLearner
 from fragmenta.envs import Environment
@@ -35,16 +35,12 @@ class TD3(ActorReplay):
     """Updates of the critics for one of the actor."""
 
     def init_params(self, env: Environment, key: jax.Array, observation: Any) -> dict[str, Any]:
-        features, size = self.features(env, {}, observation), self.action_size(env)
-        actor_key, critic_key = jax.random.split(key)
-        both = jnp.concatenate([features, jnp.zeros((*features.shape[:-1], size))], axis=-1)
-        actor = self.actor_net(size).init(actor_key, features)
-        return {"actor": actor, "critic": self.critic_net(1).init(critic_key, both)}
+        return self.init_networks(env, key, observation, 1)
 
     @stage
     def act(self, env: Environment, params: Any, observation: Any, keys: jax.Array, steps: jax.Array) -> jax.Array:
         """The actor's action with noise, or a random one before learning starts."""
-        best = self.best(env, params["actor"], self.features(env, params, observation))
+        best = self.best(env, params, observation)
 
         def explore(key: jax.Array, best: jax.Array) -> jax.Array:
             noise_key, random_key = jax.random.split(key)
@@ -59,38 +55,37 @@ class TD3(ActorReplay):
     ) -> tuple[Any, Any]:
         if keys is not None:
             return self.act(env, self.acting(params), observation, keys, jnp.asarray(self.total_steps)), memory
-        return self.to_env(env, self.best(env, params["actor"], self.features(env, params, observation))), memory
+        return self.to_env(env, self.best(env, params, observation)), memory
 
     @stage
     def gradient(self, env: Environment, learner: TargetLearner, batch: Batch, keys: jax.Array) -> tuple[Any, Any]:
         """The gradients of critics and actor on a batch, the error of every step, and the losses."""
         params, target = learner.params, learner.target
-        features = self.features(env, params, batch.observation)
-        next_features, action = self.features(env, params, batch.next_observation), self.from_env(env, batch.action)
-        next_action = self.best(env, target["actor"], next_features)
+        observation, action = batch.observation, self.from_env(env, batch.action)
+        next_action = self.best(env, target, batch.next_observation)
         noise = self.target_noise * noise_each(keys, next_action.shape)
         noise = jnp.clip(noise, -self.target_noise_clip, self.target_noise_clip)
         next_action = jnp.clip(next_action + noise, -1.0, 1.0)
-        next_value = jnp.min(self.critic_values(target["critic"], next_features, next_action), axis=0)
+        next_value = jnp.min(self.critic_values(env, target, batch.next_observation, next_action), axis=0)
         goal = batch.reward + batch.discount * next_value
 
         def critic_loss(critic: Any) -> tuple[jax.Array, Any]:
-            values = self.critic_values(critic, features, action)
+            values = self.critic_values(env, critic, observation, action)
             error = values - goal
             return jnp.mean(batch.weight * jnp.sum(error**2, axis=0)), (jnp.mean(values), jnp.mean(error, axis=0))
 
         def actor_loss(actor: Any) -> jax.Array:
-            return -jnp.mean(self.critic_values(params["critic"], features, self.best(env, actor, features))[0])
+            best = self.best(env, {**params, "actor": actor}, observation)
+            return -jnp.mean(self.critic_values(env, params, observation, best)[0])
 
-        (loss, (value, error)), critic = jax.value_and_grad(critic_loss, has_aux=True)(params["critic"])
+        (loss, (value, error)), critic = jax.value_and_grad(critic_loss, has_aux=True)(of_critics(params))
         policy_loss, actor = jax.value_and_grad(actor_loss)(params["actor"])
         losses = {"value_loss": loss, "policy_loss": policy_loss, "value": value}
-        return {"actor": actor, "critic": critic}, (error, losses)
+        return {"actor": actor, **critic}, (error, losses)
 
-    def best(self, env: Environment, actor: Any, features: jax.Array) -> jax.Array:
+    def best(self, env: Environment, params: Any, observation: Any) -> jax.Array:
         """The actor's action, between -1 and 1."""
-        outputs: Any = self.actor_net(self.action_size(env)).apply(actor, features)
-        return jnp.tanh(outputs)
+        return jnp.tanh(self.actor_outputs(env, params, observation, 1))
 
     def period(self, name: str) -> int:
         return self.policy_delay if name == "actor" else 1

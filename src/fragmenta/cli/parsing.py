@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 import tyro
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
@@ -86,7 +86,13 @@ def number(text: str) -> float:
         raise ValueError(f"'{text}' is not a number") from None
 
 
-VALUES = {int: ("INT", whole_number), float: ("FLOAT", number), str: ("STR", str), Path: ("PATH", Path)}
+VALUES: dict[Any, tuple[str, Any]] = {
+    Any: ("MODULE:NAME", str),
+    int: ("INT", whole_number),
+    float: ("FLOAT", number),
+    str: ("STR", str),
+    Path: ("PATH", Path),
+}
 """How the values of flags are shown and read, by type."""
 
 
@@ -100,7 +106,7 @@ def _value(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec | None:
     if len(kinds) != 1 or kinds[0] not in VALUES:
         return None
     metavar, read = VALUES[kinds[0]]
-    accepted = (float, int) if kinds[0] is float else kinds[0]
+    accepted = {float: (float, int), Any: object}.get(kinds[0], kinds[0])
     return PrimitiveConstructorSpec(
         nargs=1,
         metavar=metavar,

@@ -11,7 +11,7 @@ import numpy as np
 from fragmenta.envs.base import Environment
 from fragmenta.envs.packages import NO_LIMIT, fixed_types, import_package, observation_shapes, plain, space_of
 from fragmenta.errors import unknown
-from fragmenta_core.spaces import Box, Discrete, MultiDiscrete, Space
+from fragmenta_core.spaces import MASK, Box, Discrete, MultiDiscrete, Space
 
 
 class EnvState(NamedTuple):
@@ -48,7 +48,17 @@ class JumanjiEnvironment(Environment):
             return Box(float(np.min(spec.minimum)), float(np.max(spec.maximum)), tuple(spec.shape))
         if spec.shape == ():
             return Discrete(int(spec.num_values))
+        if self._is_joint:
+            return Discrete(int(np.prod(spec.num_values)))
         return MultiDiscrete(tuple(int(count) for count in np.ravel(spec.num_values)))
+
+    @property
+    def _is_joint(self) -> bool:
+        """Whether legality is known only of whole actions of several parts, which are then numbered."""
+        shapes = observation_shapes(self)
+        mask = shapes.get(MASK) if isinstance(shapes, dict) else None
+        choices = np.asarray(getattr(self.original().action_spec, "num_values", ()))
+        return mask is not None and choices.ndim == 1 and mask.size == np.prod(choices) != np.sum(choices)
 
     @property
     def shortest_cut(self) -> int:
@@ -65,7 +75,10 @@ class JumanjiEnvironment(Environment):
         return state.observation
 
     def advance(self, state: EnvState, action: jax.Array, key: jax.Array) -> tuple[EnvState, jax.Array, jax.Array]:
-        action = action.reshape(self.original().action_spec.shape)
+        spec = self.original().action_spec
+        if self._is_joint:
+            action = jnp.stack(jnp.unravel_index(action, tuple(np.asarray(spec.num_values).tolist())))
+        action = action.reshape(spec.shape).astype(spec.dtype)
         next_state, time_step = self.original().step(state.state, action)
         # A last step with a positive discount was truncated, not terminated.
         future = jnp.any(time_step.discount > 0)

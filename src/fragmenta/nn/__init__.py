@@ -1,5 +1,5 @@
 """Networks shared by algorithms, and the encoder that turns observations into vectors."""
 
-from fragmenta.nn.networks import MLP, Recurrent
+from fragmenta.nn.networks import MLP
 
-__all__ = ["MLP", "Recurrent"]
+__all__ = ["MLP"]

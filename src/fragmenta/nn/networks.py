@@ -37,41 +37,6 @@ class MLP(nn.Module):
         return _network(layers, x, compute=self.compute)
 
 
-class Recurrent(nn.Module):
-    """A dense tanh layer, then gated recurrent units (Cho et al., 2014); same precisions as MLP."""
-
-    units: int
-    compute: str = "float32"
-
-    def setup(self) -> None:
-        """Define the layers; the three gates are concatenated."""
-
-        def dense(outputs: int, scale: float) -> nn.Dense:
-            return nn.Dense(outputs, dtype=jnp.dtype(self.compute), kernel_init=nn.initializers.orthogonal(scale))
-
-        self.dense, self.gates, self.recall = (
-            dense(self.units, 2**0.5),
-            dense(3 * self.units, 1.0),
-            dense(3 * self.units, 1.0),
-        )
-
-    def inputs(self, x: jax.Array) -> jax.Array:
-        """The contribution of the inputs to the gates, for any number of steps at once."""
-        return self.gates(jnp.tanh(self.dense(x)))
-
-    def step(self, memory: jax.Array, inputs: jax.Array) -> jax.Array:
-        """The memory after a step."""
-        reset, keep, candidate = jnp.split(inputs.astype(jnp.float32), 3, axis=-1)
-        reset_by, keep_by, candidate_by = jnp.split(self.recall(memory).astype(jnp.float32), 3, axis=-1)
-        keep = jax.nn.sigmoid(keep + keep_by)
-        candidate = jnp.tanh(candidate + jax.nn.sigmoid(reset + reset_by) * candidate_by)
-        return (1.0 - keep) * candidate + keep * memory
-
-    def __call__(self, memory: jax.Array, x: jax.Array) -> jax.Array:
-        """The memory after a step with these inputs."""
-        return self.step(memory, self.inputs(x))
-
-
 def _network(layers: Layers, x: jax.Array, compute: str) -> jax.Array:
     widths = (x.shape[-1], *(bias.shape[0] for _, bias in layers))
     plain = functools.partial(_layer_by_layer, compute=compute)

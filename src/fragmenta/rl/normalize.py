@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from fragmenta.envs import Box, Dict, Space, Transition
+from fragmenta.rl.masks import MASK
 
 LIMIT = 10.0
 """Normalised values are clipped to this many standard deviations from zero."""
@@ -47,9 +48,9 @@ class Normalizer(NamedTuple):
 
 
 def no_moments(space: Space) -> Any:
-    """Empty moments for every part of a space, None for images and discrete parts."""
+    """Empty moments for every part of a space, None for images, discrete parts and the mask of legal actions."""
     if isinstance(space, Dict):
-        return {name: no_moments(part) for name, part in space.spaces}
+        return {name: None if name == MASK else no_moments(part) for name, part in space.spaces}
     if isinstance(space, Box) and not space.is_image:
         zeros = jnp.zeros(space.shape)
         return Moments(jnp.zeros(()), zeros, zeros)

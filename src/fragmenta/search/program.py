@@ -10,10 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from fragmenta.algorithms import Algorithm
+from fragmenta.algorithms.schedules import variant
 from fragmenta.envs import Environment
 from fragmenta.runs.checkpoints import Checkpoint
 from fragmenta.runs.state import from_arrays, to_arrays
-from fragmenta.search.variants import stacked, variant
+from fragmenta.search.variants import stacked
 from fragmenta.tracing.iteration import iteration, steps_per_iteration
 from fragmenta.tracing.trace import trace
 

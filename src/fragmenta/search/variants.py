@@ -1,8 +1,5 @@
-"""Algorithms that differ only in numbers, as one program: which fields may be traced, and the algorithm with them."""
+"""Algorithms that differ only in numbers, as one program: which fields may be traced, and their rows of numbers."""
 
-import dataclasses
-import functools
-import types
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,24 +7,10 @@ import jax
 import jax.numpy as jnp
 
 from fragmenta.algorithms import Algorithm
+from fragmenta.algorithms.schedules import variant
 from fragmenta.envs import Environment
 from fragmenta.errors import ConfigError
 from fragmenta.tracing.iteration import TOTALS, iteration
-
-
-@functools.cache
-def _traced_class(kind: type[Algorithm], fields: tuple[str, ...]) -> type[Algorithm]:
-    """A subclass whose instances carry these fields as data through JAX functions, where others are constants."""
-    body = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__}
-    return types.new_class(kind.__name__, (kind,), {"traced": fields}, lambda names: names.update(body))
-
-
-def variant(algorithm: Algorithm, numbers: Mapping[str, Any]) -> Algorithm:
-    """The algorithm with these numbers in its fields, which may be traced values."""
-    if not numbers:
-        return algorithm
-    values = {field.name: getattr(algorithm, field.name) for field in dataclasses.fields(algorithm) if field.init}
-    return _traced_class(type(algorithm), tuple(numbers))(**values | dict(numbers))
 
 
 def stacked(algorithms: Sequence[Algorithm], fields: Sequence[str]) -> dict[str, jax.Array]:

@@ -24,7 +24,7 @@ def iteration(algorithm: Algorithm, env: Environment) -> Iteration:
 
     def run(state: Any) -> tuple[Any, dict[str, jax.Array]]:
         cleared = jax.tree.map(lambda x: x.clear_finished() if _is_world(x) else x, state, is_leaf=_is_world)
-        returned = algorithm.iterate(env, cleared)
+        returned = algorithm.at(cleared).iterate(env, cleared)
         if not isinstance(returned, (tuple, list)) or len(returned) != 2 or not isinstance(returned[1], dict):
             name = type(algorithm).__name__
             raise ConfigError(f"{name}.iterate must return a pair: the next state and a dictionary of metrics")

@@ -1,0 +1,93 @@
+"""Hyper-parameters that change over a run, by a rule in text: `entropy_cost=linear:0.01:0`."""
+
+import dataclasses
+import functools
+import math
+import types
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+
+from fragmenta.algorithms.base import Algorithm
+from fragmenta.algorithms.limits import check_limits
+from fragmenta.errors import ConfigError, load_named, unknown_field
+
+Rule = Callable[[Any], Any]
+"""From the share of the run that is done, 0 to 1, to a value."""
+
+
+def _linear(first: float, last: float, share: Any) -> Any:
+    return first + (last - first) * share
+
+
+def _cosine(first: float, last: float, share: Any) -> Any:
+    return last + (first - last) * 0.5 * (1.0 + jnp.cos(math.pi * share))
+
+
+def _exponential(first: float, last: float, share: Any) -> Any:
+    return first * (last / first) ** share
+
+
+KINDS = {"linear": _linear, "cosine": _cosine, "exponential": _exponential}
+FORM = "NAME=linear:FIRST:LAST, cosine:FIRST:LAST, exponential:FIRST:LAST, or module:function for your own"
+
+
+@functools.cache
+def _traced_class(kind: type[Algorithm], fields: tuple[str, ...]) -> type[Algorithm]:
+    """A subclass whose instances carry these fields as data through JAX functions, where others are constants."""
+    body = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__}
+    return types.new_class(kind.__name__, (kind,), {"traced": fields}, lambda names: names.update(body))
+
+
+def variant(algorithm: Algorithm, numbers: Mapping[str, Any]) -> Algorithm:
+    """The algorithm with these numbers in its fields, which may be traced values."""
+    if not numbers:
+        return algorithm
+    values = {field.name: getattr(algorithm, field.name) for field in dataclasses.fields(algorithm) if field.init}
+    traced = dict.fromkeys((*type(algorithm).traced_fields, *numbers))
+    return _traced_class(type(algorithm), tuple(traced))(**values | dict(numbers))
+
+
+def scheduled(algorithm: Algorithm, schedule: Sequence[str], share: Any) -> Algorithm:
+    """The algorithm with its scheduled hyper-parameters at this share of the run, 0 to 1."""
+    return variant(algorithm, {name: rule(share) for name, rule in rules_of(schedule).items()})
+
+
+def rules_of(schedule: Sequence[str]) -> dict[str, Rule]:
+    """The rule of every scheduled hyper-parameter; ConfigError for what is none."""
+    return dict(map(_rule, schedule))
+
+
+def check_schedule(algorithm: Algorithm, schedule: Sequence[str]) -> None:
+    """Raise ConfigError unless every scheduled hyper-parameter is a number of the algorithm that may change."""
+    fields = [field.name for field in dataclasses.fields(algorithm) if field.init]
+    for name, rule in rules_of(schedule).items():
+        if name not in fields:
+            raise unknown_field(f"hyper-parameter of {type(algorithm).__name__} in schedule", name, fields)
+        if not isinstance(getattr(algorithm, name), float):
+            value = getattr(algorithm, name)
+            raise ConfigError(
+                f"schedule changes {name}, which is {value!r}: only numbers that are not whole can change"
+            )
+        for share in (0.0, 1.0):
+            check_limits(dataclasses.replace(algorithm, **{name: float(rule(jnp.asarray(share)))}))
+
+
+def _rule(text: str) -> tuple[str, Rule]:
+    name, equals, rule = text.partition("=")
+    kind, *numbers = rule.split(":")
+    problem = f"schedule '{text}'"
+    if not equals or not name:
+        raise ConfigError(f"{problem} does not say what changes: write {FORM}")
+    if kind not in KINDS:
+        if len(numbers) != 1:
+            raise ConfigError(f"{problem} is unknown: write {FORM}")
+        return name, load_named("schedule", rule)
+    try:
+        first, last = map(float, numbers)
+    except ValueError:
+        raise ConfigError(f"{problem} needs two numbers after {kind}: write {FORM}") from None
+    if kind == "exponential" and not first * last > 0:
+        raise ConfigError(f"{problem} cannot pass zero: write two numbers of the same sign, or linear")
+    return name, functools.partial(KINDS[kind], first, last)

@@ -1,0 +1,38 @@
+"""Legal actions that an environment reports in its infos, as a part of its observations."""
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from fragmenta_core.faults import WrongValueError
+from fragmenta_core.spaces import MASK
+
+
+class InfoMask(gymnasium.Wrapper):
+    """An environment whose observations are dictionaries of its own observation and the mask in its info."""
+
+    def __init__(self, env: gymnasium.Env) -> None:
+        super().__init__(env)
+        actions = env.action_space
+        size = actions.n if isinstance(actions, spaces.Discrete) else int(np.sum(actions.nvec))  # pyright: ignore
+        self.observation_space = spaces.Dict(
+            {"observation": env.observation_space, MASK: spaces.MultiBinary(int(size))}
+        )
+
+    def reset(self, **arguments: Any) -> tuple[Any, dict[str, Any]]:
+        """Start an episode."""
+        observation, info = self.env.reset(**arguments)
+        return _with_mask(observation, info), info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """One step."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        return _with_mask(observation, info), reward, terminated, truncated, info
+
+
+def _with_mask(observation: Any, info: dict[str, Any]) -> dict[str, Any]:
+    if MASK not in info:
+        raise WrongValueError(f"returned an info without '{MASK}', which the info of its first reset had")
+    return {"observation": observation, MASK: np.ravel(info[MASK]).astype(np.int8)}
