@@ -9,8 +9,11 @@ from fragmenta.algorithms.impala import IMPALA
 from fragmenta.algorithms.mappo import IPPO, MAPPO
 from fragmenta.algorithms.ppo import PPO
 from fragmenta.algorithms.pqn import PQN
+from fragmenta.algorithms.r2d2 import R2D2
 from fragmenta.algorithms.recurrent_ppo import LSTMPPO, RecurrentPPO, TransformerPPO
+from fragmenta.algorithms.reinforce import REINFORCE
 from fragmenta.algorithms.sac import SAC
+from fragmenta.algorithms.sac_discrete import DiscreteSAC
 from fragmenta.algorithms.td3 import DDPG, TD3
 
 ALGORITHMS: dict[str, type[Algorithm]] = {
@@ -19,14 +22,17 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
     "ppo_lstm": LSTMPPO,
     "ppo_transformer": TransformerPPO,
     "a2c": A2C,
+    "reinforce": REINFORCE,
     "impala": IMPALA,
     "mappo": MAPPO,
     "ippo": IPPO,
     "dqn": DQN,
     "pqn": PQN,
+    "r2d2": R2D2,
     "ddpg": DDPG,
     "td3": TD3,
     "sac": SAC,
+    "sac_discrete": DiscreteSAC,
 }
 
 __all__ = [
@@ -36,13 +42,18 @@ __all__ = [
     "DQN",
     "IMPALA",
     "IPPO",
+    "LSTMPPO",
     "MAPPO",
     "PPO",
     "PQN",
+    "R2D2",
+    "REINFORCE",
     "SAC",
     "TD3",
     "ActorCritic",
     "Algorithm",
     "Axis",
+    "DiscreteSAC",
     "RecurrentPPO",
+    "TransformerPPO",
 ]

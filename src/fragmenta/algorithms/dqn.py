@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from fragmenta.algorithms.limits import COUNT, FRACTION, Limit
+from fragmenta.algorithms.neural import Encoded
 from fragmenta.algorithms.off_policy import OffPolicy, TargetLearner
 from fragmenta.envs import Discrete, Environment
 from fragmenta.errors import ConfigError
@@ -81,8 +82,8 @@ class DQN(OffPolicy):
             rows = jax.tree.map(lambda x: x[:, None], observation)
             noisy = jax.vmap(lambda row, key: self.values(env, params, row, key)[0])
             return jnp.argmax(noisy(rows, keys), axis=-1).astype(jnp.int32)
-        values, legal = self.values(env, params, observation), self.encode(env, params, observation).legal
-        return epsilon_greedy(keys, values, self._exploration(steps), legal)
+        encoded = self.encode(env, params, observation)
+        return epsilon_greedy(keys, self.values_of(env, params, encoded), self._exploration(steps), encoded.legal)
 
     def decide(
         self, env: Environment, params: Any, observation: Any, alive: Any, memory: Any, keys: jax.Array | None
@@ -90,18 +91,19 @@ class DQN(OffPolicy):
         return jnp.argmax(self.values(env, self.acting(params), observation), axis=-1).astype(jnp.int32), memory
 
     @stage
-    def gradient(self, env: Environment, learner: TargetLearner, batch: Batch, keys: jax.Array) -> tuple[Any, Any]:
+    def gradient(self, env: Environment, learner: TargetLearner, batch: Any, keys: jax.Array) -> tuple[Any, Any]:
         """The gradient of the loss on a batch, the error of every step, and the losses."""
         params, target = learner.params, learner.target
         noise = jax.random.split(jax.random.fold_in(learner.key, learner.updates))
         online_key, target_key = noise if self.noisy else (None, None)
-        following = self.outputs(env, target, batch.next_observation, target_key)
+        following = self.outputs(env, target, self.encode(env, target, batch.next_observation), target_key)
         chooser, chooser_key = (params, online_key) if self.double else (target, target_key)
         choices = self.values(env, chooser, batch.next_observation, chooser_key)
-        following = _of_action(following, jnp.argmax(choices, axis=-1))
+        following = of_action(following, jnp.argmax(choices, axis=-1))
 
         def loss(params: Any) -> tuple[jax.Array, tuple[jax.Array, dict[str, jax.Array]]]:
-            outputs = _of_action(self.outputs(env, params, batch.observation, online_key), batch.action)
+            outputs = self.outputs(env, params, self.encode(env, params, batch.observation), online_key)
+            outputs = of_action(outputs, batch.action)
             each, error = self._errors(outputs, following, batch)
             total = jnp.mean(batch.weight * each)
             return total, (error, {"loss": total, "value": jnp.mean(self._mean(outputs))})
@@ -110,12 +112,15 @@ class DQN(OffPolicy):
 
     def values(self, env: Environment, params: Any, observation: Any, key: jax.Array | None = None) -> jax.Array:
         """The expected return of every action; of illegal ones, one too low to be chosen."""
-        legal = self.encode(env, params, observation).legal
-        return masked_logits(self._mean(self.outputs(env, params, observation, key)), legal)
+        return self.values_of(env, params, self.encode(env, params, observation), key)
 
-    def outputs(self, env: Environment, params: Any, observation: Any, key: jax.Array | None = None) -> jax.Array:
+    def values_of(self, env: Environment, params: Any, encoded: Encoded, key: jax.Array | None = None) -> jax.Array:
+        """The same, of encoded observations."""
+        return masked_logits(self._mean(self.outputs(env, params, encoded, key)), encoded.legal)
+
+    def outputs(self, env: Environment, params: Any, encoded: Encoded, key: jax.Array | None = None) -> jax.Array:
         """What the network says about every action: a mean, logits of atoms, or quantiles, on the last axis."""
-        outputs: Any = self._network(env).apply(params["q"], self.encode(env, params, observation).actor, key)
+        outputs: Any = self._network(env).apply(params["q"], encoded.actor, key)
         return outputs
 
     def _errors(self, outputs: jax.Array, following: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array]:
@@ -154,6 +159,6 @@ class DQN(OffPolicy):
         return QNetwork(self.hidden, env.action_space.n, atoms, self.dueling, self.noisy, compute=self.compute)
 
 
-def _of_action(outputs: jax.Array, action: jax.Array) -> jax.Array:
+def of_action(outputs: jax.Array, action: jax.Array) -> jax.Array:
     """What the outputs say about one action each."""
     return jnp.take_along_axis(outputs, action[..., None, None], axis=-2)[..., 0, :]

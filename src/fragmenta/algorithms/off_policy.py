@@ -13,7 +13,7 @@ from fragmenta.envs import Box, Environment, Transition, World
 from fragmenta.errors import ConfigError
 from fragmenta.rl import fold_each, keys_by_index, split_each
 from fragmenta.rl.priorities import set_rows
-from fragmenta.rl.replay import Batch, Replay, empty_replay, end_episodes, insert_steps, sample_steps
+from fragmenta.rl.replay import Replay, empty_replay, end_episodes, insert_steps, sample_steps
 from fragmenta.stage import stage
 
 
@@ -38,6 +38,8 @@ class OffPolicyState(NamedTuple):
     keys: jax.Array
     iteration: jax.Array
     """How many iterations there were before."""
+    memory: Any = ()
+    """Memory of the episode, per environment, if the algorithm has one."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,7 +121,7 @@ class OffPolicy(NeuralAlgorithm):
         optimizer = {name: self.transformation().init(part) for name, part in params.items()}
         noise_key = jax.random.fold_in(params_key, 2)
         learner = TargetLearner(params, self._slow(params), optimizer, jnp.zeros((), jnp.int32), noise_key)
-        replay = empty_replay(self._empty_step(env, world), self.rows, self.prioritized)
+        replay = empty_replay(self.empty_step(env, world), self.rows, self.prioritized)
         return OffPolicyState(world, learner, replay, keys_by_index(train_key, self.num_envs), jnp.zeros((), jnp.int32))
 
     def init_params(self, env: Environment, key: jax.Array, observation: Any) -> dict[str, Any]:
@@ -130,17 +132,20 @@ class OffPolicy(NeuralAlgorithm):
         """An action for every observation, after `steps` of the run; a stage."""
         raise NotImplementedError
 
-    def gradient(self, env: Environment, learner: TargetLearner, batch: Batch, keys: jax.Array) -> tuple[Any, Any]:
+    def gradient(self, env: Environment, learner: TargetLearner, batch: Any, keys: jax.Array) -> tuple[Any, Any]:
         """The gradients of the losses on a batch, the error of every step, and the losses by name; a stage."""
         raise NotImplementedError
 
     def with_new_episodes(self, saved: OffPolicyState, fresh: OffPolicyState) -> OffPolicyState:
-        return super().with_new_episodes(saved, fresh)._replace(replay=end_episodes(saved.replay))
+        ended = end_episodes(saved.replay)
+        return super().with_new_episodes(saved, fresh)._replace(replay=ended, memory=fresh.memory)
 
     def iterate(self, env: Environment, state: OffPolicyState) -> tuple[OffPolicyState, dict[str, jax.Array]]:
         keys, act_keys, sample_keys, learn_keys = split_each(state.keys, 4)
         steps = state.iteration * self.steps_per_iteration
-        world, trajectory = self.collect(env, self.params(state), state.world, act_keys, steps)
+        (world, memory), trajectory = self.collect(
+            env, self.params(state), (state.world, state.memory), act_keys, steps
+        )
         replay = self.insert(state.replay, trajectory)
         importance = self.importance + (1.0 - self.importance) * jnp.minimum(steps / self.total_steps, 1.0)
         batches = self.sample(replay, sample_keys, importance)
@@ -149,19 +154,26 @@ class OffPolicy(NeuralAlgorithm):
         learner, error, losses = self.learn(env, state.learner, batches, learn_keys, is_ready)
         if self.prioritized:
             replay = self.prioritize(replay, batches.rows, error)
-        return OffPolicyState(world, learner, replay, keys, state.iteration + 1), losses
+        return OffPolicyState(world, learner, replay, keys, state.iteration + 1, memory), losses
 
     def collect(
-        self, env: Environment, params: Any, world: World, keys: jax.Array, steps: jax.Array
-    ) -> tuple[World, Transition]:
-        """Act for `horizon` steps, after `steps` of the run: the world afterwards, and the trajectory."""
+        self, env: Environment, params: Any, start: tuple[World, Any], keys: jax.Array, steps: jax.Array
+    ) -> tuple[tuple[World, Any], Transition]:
+        """Act for `horizon` steps, after `steps` of the run: world and memory afterwards, and the trajectory."""
         params = self.acting(params)
 
-        def tick(world: World, time: jax.Array) -> tuple[World, Transition]:
-            action = self.act(env, params, world.observation, fold_each(keys, time), steps)
-            return env.step(world, action)
+        def tick(carry: tuple[World, Any], time: jax.Array) -> tuple[tuple[World, Any], Transition]:
+            return self.tick(env, params, carry, fold_each(keys, time), steps)
 
-        return jax.lax.scan(tick, world, jnp.arange(self.horizon))
+        return jax.lax.scan(tick, start, jnp.arange(self.horizon))
+
+    def tick(
+        self, env: Environment, params: Any, start: tuple[World, Any], keys: jax.Array, steps: jax.Array
+    ) -> tuple[tuple[World, Any], Transition]:
+        """Act for one step: world and memory afterwards, and what the replay stores of it."""
+        world, memory = start
+        world, transition = env.step(world, self.act(env, params, world.observation, keys, steps))
+        return (world, memory), transition
 
     @stage
     def insert(self, replay: Replay, trajectory: Transition) -> Replay:
@@ -169,7 +181,7 @@ class OffPolicy(NeuralAlgorithm):
         return insert_steps(replay, trajectory, self.n_step)
 
     @stage
-    def sample(self, replay: Replay, keys: jax.Array, importance: jax.Array) -> Batch:
+    def sample(self, replay: Replay, keys: jax.Array, importance: jax.Array) -> Any:
         """Draw the steps of all updates of an iteration; updates are the leading axis."""
         per_env = self.updates * self.batch_size // self.num_envs
         drawn = sample_steps(replay, keys, per_env, self.gamma, self.n_step, importance)
@@ -178,11 +190,11 @@ class OffPolicy(NeuralAlgorithm):
 
     @stage
     def learn(
-        self, env: Environment, learner: TargetLearner, batches: Batch, keys: jax.Array, is_ready: jax.Array
+        self, env: Environment, learner: TargetLearner, batches: Any, keys: jax.Array, is_ready: jax.Array
     ) -> tuple[TargetLearner, jax.Array, dict[str, jax.Array]]:
         """An update on each batch, unless it is too early: the learner, the error of every step, and the losses."""
 
-        def update(learner: TargetLearner, x: tuple[Batch, jax.Array]) -> tuple[TargetLearner, Any]:
+        def update(learner: TargetLearner, x: tuple[Any, jax.Array]) -> tuple[TargetLearner, Any]:
             batch, index = x
             gradients, aux = self.gradient(env, learner, batch, fold_each(keys, index))
             return self.apply(learner, gradients, is_ready), aux
@@ -223,7 +235,8 @@ class OffPolicy(NeuralAlgorithm):
     def with_params(self, state: OffPolicyState, params: Any) -> OffPolicyState:
         return state._replace(learner=state.learner._replace(params=params, target=self._slow(params)))
 
-    def _empty_step(self, env: Environment, world: World) -> Transition:
+    def empty_step(self, env: Environment, world: World) -> Transition:
+        """A step like those that the replay stores."""
         space = env.action_space
         kind = (space.shape, space.dtype) if isinstance(space, Box) else ((), "int32")
         action = jnp.zeros((self.num_envs, *kind[0]), kind[1])

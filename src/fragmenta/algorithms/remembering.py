@@ -65,17 +65,18 @@ class Remembering(NeuralAlgorithm):
 
     def remember_on(
         self, env: Environment, params: Any, sequence: RecurrentInput, start: jax.Array
-    ) -> tuple[jax.Array, Encoded]:
-        """The memory after a sequence from `start` on, and the features after each of its steps."""
+    ) -> tuple[jax.Array, Encoded, jax.Array]:
+        """The memory after a sequence from `start` on, and features and memory after each of its steps, those at the
+        end of an episode before it is forgotten."""
         encoded, inputs = self._inputs(env, params, sequence.observation)
 
-        def step(memory: jax.Array, x: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        def step(memory: jax.Array, x: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
             inputs, ended = x
             memory, output = self._step(params, memory, inputs)
-            return clear_ended(ended, memory), output
+            return clear_ended(ended, memory), (output, memory)
 
-        memory, outputs = jax.lax.scan(step, start, (inputs, sequence.ended))
-        return memory, _with_output(encoded, outputs)
+        memory, (outputs, memories) = jax.lax.scan(step, start, (inputs, sequence.ended))
+        return memory, _with_output(encoded, outputs), memories
 
     def _cell(self) -> Any:
         return memory_cell(self.cell, self.memory, self.window, self.compute)

@@ -89,17 +89,23 @@ def sample_steps(
     Without priorities all steps are as likely. With them, a step is as likely as its priority is high, and `importance`
     is how far the weights make up for it: 1 is fully.
     """
-    available = jnp.maximum(replay.filled - (n_step - 1), 1)
+    rows, weight = draw_starts(replay, keys, per_env, n_step, importance)
+    return _with_returns(replay, rows, gamma, n_step, weight)
+
+
+def draw_starts(
+    replay: Replay, keys: jax.Array, per_env: int, length: int, importance: Any = 0.0
+) -> tuple[jax.Array, jax.Array]:
+    """Draw `per_env` rows of every environment from which on `length` steps are there, and their weights."""
+    available = jnp.maximum(replay.filled - (length - 1), 1)
     if isinstance(replay.priorities, Priorities):
         rows, likelihood = draw_rows(replay.priorities, keys, per_env)
         weight = (jnp.maximum(likelihood, 1e-12) * available) ** -importance
-        weight = weight / jnp.max(weight)
-    else:
-        draw = jax.vmap(lambda key: jax.random.randint(key, (per_env,), 0, available), out_axes=1)
-        age = draw(keys) + n_step  # the newest row has age 1
-        rows = (replay.position - age) % replay.length
-        weight = jnp.ones(rows.shape)
-    return _with_returns(replay, rows, gamma, n_step, weight)
+        return rows, weight / jnp.max(weight)
+    draw = jax.vmap(lambda key: jax.random.randint(key, (per_env,), 0, available), out_axes=1)
+    age = draw(keys) + length  # the newest row has age 1
+    rows = (replay.position - age) % replay.length
+    return rows, jnp.ones(rows.shape)
 
 
 def _with_returns(replay: Replay, rows: jax.Array, gamma: float, n_step: int, weight: jax.Array) -> Batch:

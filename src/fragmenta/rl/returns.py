@@ -30,6 +30,19 @@ def generalized_advantage(
     return advantage
 
 
+def returns_to_go(trajectory: Transition, gamma: float) -> tuple[jax.Array, jax.Array]:
+    """The discounted sum of rewards from every step to the end of its episode, and whether the trajectory has it."""
+    done = trajectory.terminated | trajectory.truncated
+
+    def backwards(carry: tuple[jax.Array, jax.Array], x: tuple[jax.Array, jax.Array]) -> tuple[Any, Any]:
+        (total, ends), (reward, done) = carry, x
+        carry = reward + gamma * jnp.where(done, 0.0, total), done | ends
+        return carry, carry
+
+    start = jnp.zeros_like(trajectory.reward[0]), jnp.zeros_like(done[0])
+    return jax.lax.scan(backwards, start, (trajectory.reward, done), reverse=True, unroll=16)[1]
+
+
 def v_trace(
     trajectory: Transition,
     value: jax.Array,

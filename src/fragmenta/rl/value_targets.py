@@ -1,7 +1,12 @@
-"""Losses for values of actions: categorical (C51) and quantile (QR) distributions."""
+"""Losses and targets for values of actions: categorical (C51) and quantile (QR) distributions, sequences."""
 
 import jax
 import jax.numpy as jnp
+
+from fragmenta.envs import Transition
+
+EPSILON = 1e-3
+"""The slope of the compressed scale of values, far out."""
 
 
 def huber(error: jax.Array) -> jax.Array:
@@ -28,3 +33,27 @@ def quantile_huber(quantiles: jax.Array, targets: jax.Array) -> jax.Array:
     error = targets[..., None, :] - quantiles[..., :, None]
     weight = jnp.abs(fractions[:, None] - (error < 0.0))
     return jnp.sum(jnp.mean(weight * huber(error), axis=-1), axis=-1)
+
+
+def rescaled(value: jax.Array) -> jax.Array:
+    """Values on a scale that compresses large ones (Pohlen et al., 2018)."""
+    return jnp.sign(value) * (jnp.sqrt(jnp.abs(value) + 1.0) - 1.0) + EPSILON * value
+
+
+def unscaled(value: jax.Array) -> jax.Array:
+    """The inverse of `rescaled`."""
+    root = jnp.sqrt(1.0 + 4.0 * EPSILON * (jnp.abs(value) + 1.0 + EPSILON))
+    return jnp.sign(value) * (((root - 1.0) / (2.0 * EPSILON)) ** 2 - 1.0)
+
+
+def returns_within(steps: Transition, next_value: jax.Array, gamma: float, n_step: int) -> jax.Array:
+    """The return of every step of a sequence over up to `n_step` steps, as far as it and its episode reach.
+
+    `next_value` is the value of the observation after each step, before any reset.
+    """
+    relies = steps.reward + gamma * (1.0 - steps.terminated) * next_value
+    ended, total = steps.terminated | steps.truncated, relies
+    for _ in range(n_step - 1):
+        later = jnp.concatenate([steps.reward[:-1] + gamma * total[1:], relies[-1:]])
+        total = jnp.where(ended, relies, later)
+    return total
