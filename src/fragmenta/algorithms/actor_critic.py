@@ -9,8 +9,9 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from fragmenta.algorithms.encoding import Encoded
 from fragmenta.algorithms.limits import NOT_NEGATIVE, Limit
-from fragmenta.algorithms.neural import Encoded, Learner, NeuralAlgorithm
+from fragmenta.algorithms.neural import Learner, NeuralAlgorithm
 from fragmenta.envs import Box, Dict, Discrete, Environment, MultiDiscrete, Space, Transition, World
 from fragmenta.errors import ConfigError
 from fragmenta.rl import Categorical, MultiCategorical, Normal, fold_each, keys_by_index
@@ -108,7 +109,7 @@ class ActorCritic(NeuralAlgorithm):
 
         def tick(world: World, time: jax.Array) -> tuple[World, tuple[Transition, jax.Array]]:
             action, log_prob = self.act(env, policy, world.observation, fold_each(keys, time))
-            world, transition = env.step(world, action)
+            world, transition = self.stepped(env, world, action)
             return world, (transition, log_prob)
 
         world, (trajectory, log_prob) = jax.lax.scan(tick, world, jnp.arange(self.horizon))

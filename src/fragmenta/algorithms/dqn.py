@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
+from fragmenta.algorithms.encoding import Encoded
 from fragmenta.algorithms.limits import COUNT, FRACTION, Limit
-from fragmenta.algorithms.neural import Encoded
 from fragmenta.algorithms.off_policy import OffPolicy, TargetLearner
 from fragmenta.envs import Discrete, Environment
 from fragmenta.errors import ConfigError

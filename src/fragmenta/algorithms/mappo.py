@@ -124,7 +124,7 @@ class MAPPO(NeuralAlgorithm):
         def tick(world: World, time: jax.Array) -> tuple[World, tuple[Transition, jax.Array]]:
             step_keys = fold_each(act_keys, time)
             action, log_prob = self.act(env, policy, world.observation, world.alive, step_keys, state.agent)
-            world, transition = env.step(world, action)
+            world, transition = self.stepped(env, world, action)
             return world, (transition, log_prob)
 
         world, (trajectory, log_prob) = jax.lax.scan(tick, state.world, jnp.arange(self.horizon))

@@ -172,7 +172,7 @@ class OffPolicy(NeuralAlgorithm):
     ) -> tuple[tuple[World, Any], Transition]:
         """Act for one step: world and memory afterwards, and what the replay stores of it."""
         world, memory = start
-        world, transition = env.step(world, self.act(env, params, world.observation, keys, steps))
+        world, transition = self.stepped(env, world, self.act(env, params, world.observation, keys, steps))
         return (world, memory), transition
 
     @stage

@@ -78,12 +78,27 @@ def check_network(network: Any, name: Any, observation: Any) -> None:
         raise ConfigError(f"network '{name}' returns {shape} for {rows} observations, expected {expected}")
 
 
-def encode_rows(network: Any, params: Any, observation: Any, leading: int) -> Any:
-    """The features of observations with that many leading axes; the network sees one of them at a time, its batch."""
-    apply = network.apply
-    for _ in range(leading - 1):
-        apply = jax.vmap(apply, (None, 0))
-    return apply(params, observation)
+def own_function(name: str, function: Any) -> Callable[..., Any]:
+    """The function that a user named as `module:function`, or passed."""
+    loaded = load_named(name, function) if isinstance(function, str) else function
+    if not callable(loaded):
+        raise ConfigError(f"{name} is '{function}', which is {type(loaded).__name__}: it must be a function")
+    return loaded
+
+
+def apply_to_rows(function: Callable[[Any], Any], tree: Any, axes: int) -> Any:
+    """Apply a function to every entry of so many leading axes."""
+    for _ in range(axes):
+        function = jax.vmap(function)
+    return function(tree)
+
+
+def checked_rewards(reward: Any, expected: jax.Array, name: Any) -> jax.Array:
+    """Rewards of a user's function as floats; ConfigError unless their shape is as expected."""
+    if getattr(reward, "shape", None) != expected.shape:
+        shape = getattr(reward, "shape", jax.tree.structure(reward))
+        raise ConfigError(f"reward_function '{name}' returns {shape} for {expected.shape} rewards: return one number")
+    return reward.astype(expected.dtype)
 
 
 def _is_pair(part: Any) -> bool:

@@ -7,8 +7,9 @@ import jax
 import jax.numpy as jnp
 
 from fragmenta.algorithms.actor_critic import ActorCritic, State
+from fragmenta.algorithms.encoding import Encoded
 from fragmenta.algorithms.limits import COUNT, FRACTION, POSITIVE, Limit
-from fragmenta.algorithms.neural import Encoded, Learner
+from fragmenta.algorithms.neural import Learner
 from fragmenta.envs import Environment, Transition
 from fragmenta.errors import ConfigError
 from fragmenta.rl import (

@@ -96,7 +96,7 @@ class PQN(NeuralAlgorithm):
         params, done = self.acting(self.params(state)), state.iteration * self.steps_per_iteration
 
         def tick(world: World, time: jax.Array) -> tuple[World, Transition]:
-            return env.step(world, self.act(env, params, world.observation, fold_each(act_keys, time), done))
+            return self.stepped(env, world, self.act(env, params, world.observation, fold_each(act_keys, time), done))
 
         world, trajectory = jax.lax.scan(tick, state.world, jnp.arange(self.horizon))
         learner, losses = self.learn(env, state.learner, trajectory, learn_keys)

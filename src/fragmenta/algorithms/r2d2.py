@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 
 from fragmenta.algorithms.dqn import DQN, of_action
+from fragmenta.algorithms.encoding import Encoded
 from fragmenta.algorithms.limits import COUNT, FRACTION, NOT_NEGATIVE, Limit
-from fragmenta.algorithms.neural import Encoded
 from fragmenta.algorithms.off_policy import OffPolicyState, TargetLearner
 from fragmenta.algorithms.remembering import RecurrentInput, Remembering, clear_ended
 from fragmenta.envs import Environment, Transition, World
@@ -68,7 +68,7 @@ class R2D2(Remembering, DQN):
         world, memory = start
         remembered = RecurrentInput(world.observation, memory)
         action, memory = self.act(env, params, remembered, keys, steps)
-        world, transition = env.step(world, action)
+        world, transition = self.stepped(env, world, action)
         memory = clear_ended(transition.terminated | transition.truncated, memory)
         return (world, memory), transition._replace(observation=remembered)
 

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from fragmenta.algorithms.actor_critic import State
-from fragmenta.algorithms.neural import Encoded
+from fragmenta.algorithms.encoding import Encoded
 from fragmenta.algorithms.ppo import PPO, Sample
 from fragmenta.algorithms.remembering import RecurrentInput, Remembering, clear_ended
 from fragmenta.envs import Environment, Transition, World
@@ -45,7 +45,7 @@ class RecurrentPPO(Remembering, PPO):
             world, memory = carry
             inputs = RecurrentInput(world.observation, memory)
             action, (log_prob, next_memory) = self.act(env, policy, inputs, fold_each(act_keys, time))
-            world, transition = env.step(world, action)
+            world, transition = self.stepped(env, world, action)
             next_memory = clear_ended(transition.terminated | transition.truncated, next_memory)
             return (world, next_memory), (transition, ActInfo(log_prob, memory))
 

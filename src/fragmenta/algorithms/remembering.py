@@ -6,8 +6,9 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from fragmenta.algorithms.encoding import Encoded
 from fragmenta.algorithms.limits import COUNT, Limit
-from fragmenta.algorithms.neural import Encoded, NeuralAlgorithm
+from fragmenta.algorithms.neural import NeuralAlgorithm
 from fragmenta.envs import Environment
 from fragmenta.errors import ConfigError
 from fragmenta.nn.memory import CELLS, memory_cell
