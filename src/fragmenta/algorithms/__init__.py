@@ -6,12 +6,14 @@ from fragmenta.algorithms.axis import Axis
 from fragmenta.algorithms.base import Algorithm
 from fragmenta.algorithms.dqn import DQN
 from fragmenta.algorithms.impala import IMPALA
+from fragmenta.algorithms.maddpg import MADDPG
 from fragmenta.algorithms.mappo import IPPO, MAPPO
 from fragmenta.algorithms.ppo import PPO
 from fragmenta.algorithms.pqn import PQN
 from fragmenta.algorithms.recurrent_ppo import RecurrentPPO
 from fragmenta.algorithms.sac import SAC
 from fragmenta.algorithms.td3 import DDPG, TD3
+from fragmenta.algorithms.vdn import QMIX, VDN
 
 ALGORITHMS: dict[str, type[Algorithm]] = {
     "ppo": PPO,
@@ -20,6 +22,9 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
     "impala": IMPALA,
     "mappo": MAPPO,
     "ippo": IPPO,
+    "vdn": VDN,
+    "qmix": QMIX,
+    "maddpg": MADDPG,
     "dqn": DQN,
     "pqn": PQN,
     "ddpg": DDPG,
@@ -34,11 +39,14 @@ __all__ = [
     "DQN",
     "IMPALA",
     "IPPO",
+    "MADDPG",
     "MAPPO",
     "PPO",
     "PQN",
+    "QMIX",
     "SAC",
     "TD3",
+    "VDN",
     "ActorCritic",
     "Algorithm",
     "Axis",

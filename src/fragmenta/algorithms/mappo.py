@@ -66,7 +66,7 @@ class MAPPO(TeamNetworks, NeuralAlgorithm):
 
     def validate(self, env: Environment) -> None:
         super().validate(env)
-        self.check_team(env)
+        self.check_agents(env)
         if self.horizon % self.minibatches:
             problem = f"horizon {self.horizon} does not divide into {self.minibatches} minibatches"
             raise ConfigError(f"{problem}: choose a horizon that is a multiple of minibatches")

@@ -8,8 +8,9 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from fragmenta.envs import Box, Dict, Discrete, Environment
+from fragmenta.envs import Box, Dict, Discrete, Environment, World
 from fragmenta.errors import ConfigError
+from fragmenta.rl.teams import TeamView, team_view
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,7 +20,7 @@ class TeamNetworks:
     shared: bool = True
     """Share networks among all agents; otherwise each has its own networks and optimizer, on the leaves' first axis."""
 
-    def check_team(self, env: Environment) -> None:
+    def check_agents(self, env: Environment) -> None:
         """Raise ConfigError unless it is a team with vector observations and actions that the algorithm takes."""
         if env.team_size is None or not self.takes_actions(env):
             problem = f"{type(env).__name__} is not a team with {self.action_kinds} actions"
@@ -37,6 +38,10 @@ class TeamNetworks:
     def takes_actions(self, env: Environment) -> bool:
         """Whether the algorithm can act in the environment."""
         return isinstance(env.action_space, Discrete)
+
+    def view(self, world: World) -> TeamView:
+        """What the agents observe."""
+        return team_view(world.observation, world.alive)
 
     def init_each(self, env: Environment, init: Callable[[jax.Array], Any], key: jax.Array) -> Any:
         """What `init` makes of a key: once for all agents, or once for each."""
