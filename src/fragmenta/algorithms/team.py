@@ -50,9 +50,10 @@ class TeamNetworks:
         # Not vmap: batched QR decompositions, as of orthogonal weights, can wait forever for each other on few cores.
         return jax.lax.map(init, jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(env.num_agents)))
 
-    def apply_each(self, net: nn.Module, params: Any, inputs: jax.Array) -> Any:
-        """Apply one network to all agents, or each agent's own; agents are the last axis but one."""
-        return net.apply(params, inputs) if self.shared else jax.vmap(net.apply, (0, -2), -2)(params, inputs)
+    def apply_each(self, net: nn.Module, params: Any, inputs: jax.Array, axis: int = -2) -> Any:
+        """Apply one network to all agents, or each agent's own; agents are the last axis but one of the inputs, and
+        `axis` of the outputs."""
+        return net.apply(params, inputs) if self.shared else jax.vmap(net.apply, (0, -2), axis)(params, inputs)
 
     def over_agents(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """A function of one agent's parameters as one of those of all agents, unless they share them."""

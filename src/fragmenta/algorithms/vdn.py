@@ -94,7 +94,7 @@ class VDN(TeamNetworks, OffPolicy):
 
     def values(self, env: Environment, params: Any, view: TeamView) -> jax.Array:
         """What every agent's network says about its actions; very low for illegal ones."""
-        outputs = self.apply_each(self._network(env), params["q"], self.numbered(env, view.features))
+        outputs = self.apply_each(self._network(env), params["q"], self.numbered(env, view.features), axis=-3)
         return masked_logits(outputs[..., 0], view.legal)
 
     def best(self, env: Environment, params: Any, view: TeamView) -> jax.Array:
