@@ -76,8 +76,10 @@ class AimingTeam(TeamEnvironment):
 
 @dataclasses.dataclass(frozen=True)
 class UnlikeTeam(TeamEnvironment):
-    """One step. Agent i has i + 2 actions, of which only those up to its index are padded: all others are legal but one,
-    which it observes; its reward is its action over the largest one, and -100 for an illegal action."""
+    """One step. Agent i has i + 2 actions; one of them, which it observes, is illegal.
+
+    Its reward is its action over the number of agents, and -100 for an illegal or a padded action.
+    """
 
     max_steps: int = 10
     agents: int = dataclasses.field(default=2, kw_only=True)
