@@ -71,8 +71,8 @@ def _equal_spaces(observation: Any, action: Any, agents: int) -> TeamSpaces:
 def _padded(space: Any, common: Space) -> Flat:
     """From an agent's observation to its arrays, with zeros after a vector that is shorter than others'."""
     is_masked = has_mask(space)
-    own = space[OBSERVATION] if is_masked else space
-    flat, plain = flattener(own), convert(own)
+    unmasked = space[OBSERVATION] if is_masked else space
+    flat, plain = flattener(unmasked), convert(unmasked)
     if plain == common or not isinstance(plain, Box) or not isinstance(common, Box):
         return lambda value, _: flat(value[OBSERVATION] if is_masked else value)
     size, width, dtype = plain.shape[0], common.shape[0], common.dtype

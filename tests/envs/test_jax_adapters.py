@@ -74,10 +74,12 @@ def craftax_step(env: Any, state: Any, action: Any, key: Any) -> Any:
 
 def jaxmarl_step(env: Any, state: Any, action: Any, key: Any) -> Any:
     names = env.original().agents
-    observations = env.original().step_env(key, state.state, dict(zip(names, action, strict=True)))[0]
+    observations, state, *_ = env.original().step_env(key, state.state, dict(zip(names, action, strict=True)))
     rows = jnp.stack([observations[name] for name in names])
-    legal = env.observe(state)["action_mask"] if isinstance(env.observation_space, Dict) else None
-    return rows if legal is None else {"action_mask": legal, "observation": rows}
+    if not isinstance(env.observation_space, Dict):
+        return rows
+    legal = env.original().get_avail_actions(state)
+    return {"action_mask": jnp.stack([legal[name] for name in names]), "observation": rows}
 
 
 CASES = [
@@ -296,22 +298,3 @@ def test_a_missing_package_is_one_line(package: str, monkeypatch: pytest.MonkeyP
         craftax._build.cache_clear()
     with pytest.raises(ConfigError, match=rf"^this environment needs {package}: pip install 'fragmenta\[{package}\]'$"):
         make(f"{package}:{name}")
-
-
-def test_agents_with_different_spaces_are_padded() -> None:
-    installed("jaxmarl")
-    env = make("jaxmarl:MPE_simple_speaker_listener_v4")
-    assert (env.action_space, dict(env.observation_space.spaces)["observation"].shape) == (Discrete(5), (11,))
-    observation = env.observe(env.initial(jax.random.key(0)))
-    assert observation["action_mask"].tolist() == [[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]]
-    assert not jnp.any(observation["observation"][0, 3:]), "the speaker observes three numbers"
-    assert make("jaxmarl:MPE_simple_push_v3").observation_space.shape == (19,), "as many actions each: no mask"
-
-
-@pytest.mark.full
-def test_legal_actions_of_jaxmarl_are_the_mask() -> None:
-    installed("jaxmarl")
-    env = make("jaxmarl:HeuristicEnemySMAX")
-    state = env.initial(jax.random.key(0))
-    legal = env.original().get_avail_actions(state.state)
-    np.testing.assert_array_equal(env.observe(state)["action_mask"], [legal[name] for name in env.original().agents])

@@ -113,7 +113,7 @@ class MADDPG(TeamNetworks, ActorReplay):
         params, target, alive, next_alive = learner.params, learner.target, batch.alive, batch.next_alive
         view, next_view = team_view(batch.observation, alive), team_view(batch.next_observation, next_alive)
         everything, next_everything = joint(view.features), joint(next_view.features)
-        next_keys, own_keys = split_each(keys)
+        next_keys, actor_keys = split_each(keys)
         next_action = self.chosen(env, self.outputs(env, target["actor"], next_view), next_alive, next_keys)
         next_values = self.critic_of(env, target["critic"], next_everything, _for_critics(next_action))
         # An agent that drops out gets no further reward.
@@ -129,8 +129,8 @@ class MADDPG(TeamNetworks, ActorReplay):
 
         def actor_loss(actor: Any) -> jax.Array:
             outputs = self.outputs(env, actor, view)
-            own = self.chosen(env, outputs, alive, own_keys)
-            values = self.critic_of(env, params["critic"], everything, _for_critics(action, own))[0]
+            fresh = self.chosen(env, outputs, alive, actor_keys)
+            values = self.critic_of(env, params["critic"], everything, _for_critics(action, fresh))[0]
             if not isinstance(env.action_space, Discrete):
                 return -mean_present(alive, values)
             legal = jnp.where(outputs > -1e8, outputs, 0.0)
@@ -171,10 +171,10 @@ class MADDPG(TeamNetworks, ActorReplay):
         return self.over_agents(function)
 
 
-def _for_critics(action: jax.Array, own: jax.Array | None = None) -> jax.Array:
-    """The actions of all agents, once for the critic of each; with `own`, its agent's action is that one instead."""
+def _for_critics(action: jax.Array, fresh: jax.Array | None = None) -> jax.Array:
+    """The actions of all agents, once for the critic of each; with `fresh`, its agent takes that action instead."""
     agents = action.shape[-2]
     rows = jnp.broadcast_to(action[..., None, :, :], (*action.shape[:-1], agents, action.shape[-1]))
-    if own is not None:
-        rows = jnp.where(jnp.eye(agents, dtype=bool)[..., None], own[..., None, :], rows)
+    if fresh is not None:
+        rows = jnp.where(jnp.eye(agents, dtype=bool)[..., None], fresh[..., None, :], rows)
     return joint(rows)

@@ -78,8 +78,8 @@ class JaxMARLEnvironment(TeamEnvironment):
         return {OBSERVATION: state.observation, MASK: self._legal(state.state)}
 
     def advance(self, state: EnvState, action: jax.Array, key: jax.Array) -> tuple[EnvState, jax.Array, jax.Array]:
-        own = map(_own_action, _action_spaces(self.name), action)
-        actions = dict(zip(self.original().agents, own, strict=True))
+        trimmed = map(_trimmed, _action_spaces(self.name), action)
+        actions = dict(zip(self.original().agents, trimmed, strict=True))
         # JaxMARL does not distinguish a time limit from termination, so step without a limit. Some environments
         # show the time left, so take the observations of the one with a limit.
         unlimited = _build(self.name, NO_LIMIT)
@@ -145,7 +145,7 @@ def _action_spaces(name: str) -> tuple[Space, ...]:
         return tuple(action_space_of(env.action_space(agent)) for agent in env.agents)
 
 
-def _own_action(space: Space, action: jax.Array) -> jax.Array:
+def _trimmed(space: Space, action: jax.Array) -> jax.Array:
     """An agent's action without what was padded."""
     if isinstance(space, Discrete):
         return jnp.minimum(action, space.n - 1)
