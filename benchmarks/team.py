@@ -77,8 +77,7 @@ def mean_return(env: fragmenta.TeamEnvironment, act: Act) -> float:
 def trained_actions(
     algorithm: fragmenta.MAPPO, env: fragmenta.TeamEnvironment, params: dict, world: fragmenta.World, keys: jax.Array
 ) -> jax.Array:
-    agent = jnp.arange(env.agents)
-    return algorithm.act(env, params["policy"], world.observation, world.alive, keys, agent)[0]
+    return algorithm.act(env, params["policy"], world.observation, world.alive, keys)[0]
 
 
 def random_actions(env: fragmenta.TeamEnvironment, _: fragmenta.World, keys: jax.Array) -> jax.Array:

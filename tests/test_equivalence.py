@@ -5,11 +5,29 @@ from typing import Any
 
 import pytest
 
-from fragmenta import A2C, DDPG, DQN, IMPALA, IPPO, MAPPO, PPO, PQN, SAC, TD3, Fragment, RecurrentPPO, make
+from fragmenta import (
+    A2C,
+    DDPG,
+    DQN,
+    IMPALA,
+    IPPO,
+    MADDPG,
+    MAPPO,
+    PPO,
+    PQN,
+    QMIX,
+    SAC,
+    TD3,
+    VDN,
+    Fragment,
+    RecurrentPPO,
+    make,
+)
 from fragmenta.envs.probes import ProbeTeam
 from helpers import assert_same, cpu_cluster, plain, planned, run_plan
 from odd_algorithm import Odd
 from sights import Medley
+from small_teams import AimingTeam, UnlikeTeam
 
 POLICIES = ("fused", "single_learner_coarse", "single_learner_fine", "multi_learner", "central", "environments")
 ITERATIONS = 10
@@ -42,6 +60,12 @@ CASES = {
     "sac-prioritized": (SAC(hidden=(16,), prioritized=True, n_step=2, **REPLAY), "Pendulum-v1"),
     "td3": (TD3(hidden=(16,), layer_norm=True, **REPLAY), "Pendulum-v1"),
     "ddpg": (DDPG(hidden=(16,), **REPLAY), "Pendulum-v1"),
+    "mappo-unlike": (MAPPO(shared=False, **FEW), UnlikeTeam(agents=8)),
+    "vdn": (VDN(hidden=(16,), target_every=3, n_step=2, **REPLAY), ProbeTeam(agents=8)),
+    "qmix": (QMIX(hidden=(16,), mixing=8, hypernetwork=8, prioritized=True, **REPLAY), ProbeTeam(agents=8)),
+    "qmix-separate": (QMIX(hidden=(16,), mixing=8, shared=False, **REPLAY), UnlikeTeam(agents=8)),
+    "maddpg": (MADDPG(hidden=(16,), **REPLAY), UnlikeTeam(agents=8)),
+    "maddpg-shared": (MADDPG(hidden=(16,), shared=True, critics=2, **REPLAY), AimingTeam(agents=8)),
     "odd": (Odd(num_envs=8), "CartPole-v1"),
 }
 FEW_POLICIES: dict[str, tuple[str, ...]] = {
@@ -51,6 +75,12 @@ FEW_POLICIES: dict[str, tuple[str, ...]] = {
     "mappo-shared": ("environments",),
     "mappo-separate": (),
     "ippo": (),
+    "mappo-unlike": (),
+    "vdn": (),
+    "qmix": ("environments",),
+    "qmix-separate": (),
+    "maddpg": (),
+    "maddpg-shared": (),
     "ppo-normalized": (),
     "ppo-medley": (),
     "ppo-gru": (),
@@ -68,14 +98,17 @@ FEW_POLICIES: dict[str, tuple[str, ...]] = {
 """Cases that `make test` runs under only these distribution policies, to save compile time."""
 
 
-SHORT_LOOPS = ("dqn", "sac", "td3", "ddpg")
+SHORT_LOOPS = ("dqn", "sac", "td3", "ddpg", "vdn", "qmix", "maddpg")
 """Cases whose loops are so short that XLA unrolls them, and rounds differently where they are split."""
+
+
+TEAMS = ("mappo", "ippo", "vdn", "qmix", "maddpg")
 
 
 def devices_for(case: str, policy: str) -> int:
     """Eight devices if replicas communicate; otherwise three, because a program is compiled for every device."""
     talking = ("fused", "multi_learner", "central")
-    if case.startswith(("mappo", "ippo")):
+    if case.startswith(TEAMS):
         talking += ("environments",)
     return 8 if policy in talking else 3
 
@@ -107,7 +140,7 @@ def matrix() -> list[Any]:
                     short = replicas == 2
                     # These are the programs of `fused`, or with one agent those of `single_learner_fine`.
                     short &= policy != "multi_learner"
-                    short &= policy != "environments" or case.startswith(("mappo", "odd"))
+                    short &= policy != "environments" or case.startswith((*TEAMS, "odd"))
                     short &= policy in FEW_POLICIES.get(case, POLICIES)
                     marks = () if short else pytest.mark.full
                     parameters.append(

@@ -6,14 +6,17 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+from gymnasium import spaces
 from pettingzoo import ParallelEnv
 
 from fragmenta_core.arrays import Description
 from fragmenta_core.faults import UnusableError, WrongValueError
 from fragmenta_core.loading import construct, load
 from fragmenta_core.spaces import leaves
+from fragmenta_core.teams import MASK
 from fragmenta_host.catalogue import Spec
-from fragmenta_host.gymnasium_spaces import action_maker, action_space, convert, exact_bounds, flattener, mismatch
+from fragmenta_host.gymnasium_spaces import convert, flattener, mismatch
+from fragmenta_host.pettingzoo_spaces import team_spaces
 from fragmenta_host.single import ResetResult, StepResult
 from fragmenta_host.values import short_text
 
@@ -50,28 +53,25 @@ class PettingZooEnv:
         self._agents: list[Any] = list(getattr(self.env, "possible_agents", ()))
         if not self._agents:
             raise UnusableError(f"{title} has no possible_agents, so its agents are not known in advance")
-        observation, action = (
-            _common_space(title, kind, [space(agent) for agent in self._agents])
-            for kind, space in (("observation", self.env.observation_space), ("action", self.env.action_space))
-        )
-        converted = convert(observation), action_space(action)
-        self.description = Description(*converted, len(self._agents), bounds=exact_bounds(observation))
-        self._flat, self._to_actions, self._action_space = flattener(observation), action_maker(action), action
-        self._space, self._leaves = observation, leaves(self.description.observation)
-        self._empty = [np.zeros(shape, dtype) for _, shape, dtype in self._leaves]
+        self._spaces = [self.env.observation_space(agent) for agent in self._agents]
+        self._action_spaces = [self.env.action_space(agent) for agent in self._agents]
+        self._team = team_spaces(title, self._spaces, self._action_spaces, self._has_info_masks())
+        observation, action = self._team.observation, self._team.action
+        self.description = Description(observation, action, len(self._agents), bounds=self._team.bounds)
+        self._empty = [np.zeros(shape, dtype) for _, shape, dtype in leaves(observation)]
 
     def reset(self, seed: int | None) -> ResetResult:
         """Start an episode."""
-        observations, _ = _dictionaries(self.env.reset(seed=seed), RESET)
-        return self._rows(observations, self.env.agents), self._mask(self.env.agents)
+        observations, infos = _dictionaries(self.env.reset(seed=seed), RESET)
+        return self._rows(observations, infos, self.env.agents), self._mask(self.env.agents)
 
     def step(self, action: Any) -> StepResult:
         """One step of the active agents; the actions of the others are dropped."""
         active = set(self.env.agents)
         actions = {agent: chosen for agent, chosen in zip(self._agents, action, strict=True) if agent in active}
-        observations, rewards, terminated, truncated, _ = _dictionaries(self.env.step(actions), STEP)
+        observations, rewards, terminated, truncated, infos = _dictionaries(self.env.step(actions), STEP)
         remaining = [a for a in self.env.agents if not terminated.get(a, False) and not truncated.get(a, False)]
-        rows, reward = self._rows(observations, remaining), self._rewards(rewards, active, remaining)
+        rows, reward = self._rows(observations, infos, remaining), self._rewards(rewards, active, remaining)
         if remaining:
             return rows, reward, False, False, self._mask(remaining)
         # An agent truncated at the end would have continued: its last observation still has a value.
@@ -92,21 +92,34 @@ class PettingZooEnv:
 
     def actions(self, rows: np.ndarray) -> Any:
         """One action per agent for every environment."""
-        flat, count = self._to_actions(rows.reshape(-1, *rows.shape[2:])), len(self._agents)
-        return [flat[i : i + count] for i in range(0, len(flat), count)]
+        return self._team.actions(rows)
 
     def random_action(self) -> Any:
         """A random action for every agent."""
-        return [self._action_space.sample() for _ in self._agents]
+        return [space.sample() for space in self._action_spaces]
 
     def close(self) -> None:
         """Close the environment."""
         self.env.close()
 
-    def _rows(self, observations: Mapping[Any, Any], remaining: Sequence[Any]) -> list[np.ndarray]:
-        """The arrays of all agents' observations, zero for agents without one, which must have dropped out."""
+    def _has_info_masks(self) -> bool:
+        """Whether infos have masks of legal actions, which only an episode shows."""
+        if not all(isinstance(space, spaces.Discrete) for space in self._action_spaces):
+            return False
         try:
-            leaves_per_agent = [self._flat(observations[a]) if a in observations else self._empty for a in self._agents]
+            _, infos = self.env.reset(seed=0)
+            return any(isinstance(info, Mapping) and MASK in info for info in infos.values())
+        except Exception:
+            return False  # the first reset of the run reports what is wrong
+
+    def _rows(self, observations: Mapping[Any, Any], infos: Any, remaining: Sequence[Any]) -> list[np.ndarray]:
+        """The arrays of all agents' observations, zero for agents without one, which must have dropped out."""
+        known = infos if isinstance(infos, Mapping) else {}
+        try:
+            leaves_per_agent = [
+                flat(observations[agent], known.get(agent)) if agent in observations else self._empty
+                for agent, flat in zip(self._agents, self._team.flats, strict=True)
+            ]
             rows = [np.stack(parts) for parts in zip(*leaves_per_agent, strict=True)]
             if all(map(observations.__contains__, remaining)) and all(row.dtype.kind in "biuf" for row in rows):
                 return rows
@@ -122,10 +135,10 @@ class PettingZooEnv:
                 returned = ", ".join(map(str, observations)) or "none"
                 return f"returned observations without '{agent}', which is active (returned: {returned})"
         for agent, value in observations.items():
-            name = f"observation of '{agent}'"
-            if problem := mismatch(self._space, value, name):
+            name, space = f"observation of '{agent}'", self._spaces[self._agents.index(agent)]
+            if problem := mismatch(space, value, name):
                 return problem
-            for leaf, (_, shape, _) in zip(self._flat(value), self._leaves, strict=True):
+            for leaf, (_, shape, _) in zip(flattener(space)(value), leaves(convert(space)), strict=True):
                 if np.shape(leaf) != shape:
                     return f"returned {name} of shape {np.shape(leaf)}, expected {shape}"
         return ""
@@ -175,11 +188,3 @@ def _module(name: str, title: str) -> ModuleType:
         if missing != path and not path.startswith(f"{missing}."):  # the module exists and fails: the user's own code
             raise
         raise UnusableError(f"cannot load '{title}': there is no PettingZoo environment or module {name}") from error
-
-
-def _common_space(title: str, kind: str, spaces: list[Any]) -> Any:
-    """The space that all agents share."""
-    if any(space != spaces[0] for space in spaces):
-        wrapper = f"supersuit:pad_{kind}{'s' if kind == 'observation' else '_space'}_v0"
-        raise UnusableError(f"{title} has agents with different {kind} spaces: wrap it, for example in {wrapper}")
-    return spaces[0]

@@ -47,6 +47,10 @@ WRONG = {
     "target_noise": [-0.1],
     "target_noise_clip": [-0.1],
     "policy_delay": [0],
+    "mixing": [0],
+    "hypernetwork": [0],
+    "softness": [0.0],
+    "logit_cost": [-1e-3],
 }
 UNLIMITED = {
     "compute",
@@ -70,7 +74,7 @@ UNLIMITED = {
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_values_outside_their_range_are_refused(name: str) -> None:
-    env = "ProbeTeam" if name in ("mappo", "ippo") else "CartPole-v1"
+    env = "ProbeTeam" if name in ("mappo", "ippo", "vdn", "qmix", "maddpg") else "CartPole-v1"
     for field in dataclasses.fields(ALGORITHMS[name]):
         assert field.name in UNLIMITED or field.name in WRONG, f"{field.name} is not tested"
         for value in WRONG.get(field.name, []):

@@ -9,10 +9,11 @@ import pytest
 
 import fragmenta
 from fragmenta import MAPPO, Environment
-from fragmenta.algorithms.mappo import State
+from fragmenta.algorithms.actor_critic import State
 from fragmenta.algorithms.neural import Learner
 from fragmenta.envs.probes import ProbeTeam
 from fragmenta.evaluation.evaluate import evaluate
+from fragmenta.rl.teams import TeamView
 from helpers import assert_same, plain
 from replicas import on_replicas
 
@@ -35,8 +36,9 @@ def test_learns_the_known_value(shared: bool) -> None:
     @jax.jit
     def value_and_chance(params: Any, observation: jax.Array) -> tuple[jax.Array, jax.Array]:
         """The value and the probability of the right action, per agent."""
-        value = algorithm._value(params, observation, observation.reshape(1, -1))
-        chosen = algorithm._policy(env, params["policy"], observation)
+        view = TeamView(observation, None)
+        value = algorithm.value(params, view, observation.reshape(1, -1))
+        chosen = algorithm.policy(env, params["policy"], view)
         return value[0], jnp.exp(chosen.log_prob((signs > 0)[None].astype(int)))[0]
 
     for time in range(4):
@@ -85,7 +87,7 @@ def test_learning_and_acting_split_along_agents_are_the_same(shared: bool) -> No
         steps = trajectory._replace(**fields, **flags)
         policy = learner.params["policy"]
         learned = algorithm.learn(env, learner, steps, log_prob, keys)
-        return learned, algorithm.act(env, policy, observation, alive, keys, state.agent)
+        return learned, algorithm.act(env, policy, observation, alive, keys)
 
     per_agent = {name: x for name, x in trajectory._asdict().items() if x.ndim > 2}
     per_team = {name: x for name, x in trajectory._asdict().items() if x.ndim == 2}
@@ -100,7 +102,7 @@ def collect_rollout(algorithm: MAPPO, env: Environment) -> tuple[State, fragment
 
     def tick(world: fragmenta.World, _: None) -> tuple[fragmenta.World, tuple[fragmenta.Transition, jax.Array]]:
         policy = state.learner.params["policy"]
-        action, log_prob = algorithm.act(env, policy, world.observation, world.alive, world.key, state.agent)
+        action, log_prob = algorithm.act(env, policy, world.observation, world.alive, world.key)
         world, transition = env.step(world, action)
         return world, (transition, log_prob)
 

@@ -74,8 +74,12 @@ def craftax_step(env: Any, state: Any, action: Any, key: Any) -> Any:
 
 def jaxmarl_step(env: Any, state: Any, action: Any, key: Any) -> Any:
     names = env.original().agents
-    observations = env.original().step_env(key, state.state, dict(zip(names, action, strict=True)))[0]
-    return jnp.stack([observations[name] for name in names])
+    observations, state, *_ = env.original().step_env(key, state.state, dict(zip(names, action, strict=True)))
+    rows = jnp.stack([observations[name] for name in names])
+    if not isinstance(env.observation_space, Dict):
+        return rows
+    legal = env.original().get_avail_actions(state)
+    return {"action_mask": jnp.stack([legal[name] for name in names]), "observation": rows}
 
 
 CASES = [
@@ -294,9 +298,3 @@ def test_a_missing_package_is_one_line(package: str, monkeypatch: pytest.MonkeyP
         craftax._build.cache_clear()
     with pytest.raises(ConfigError, match=rf"^this environment needs {package}: pip install 'fragmenta\[{package}\]'$"):
         make(f"{package}:{name}")
-
-
-def test_agents_with_different_spaces_are_no_team() -> None:
-    installed("jaxmarl")
-    with pytest.raises(ConfigError, match="a team needs equal ones"):
-        make("jaxmarl:MPE_simple_push_v3")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import fragmenta
-from fragmenta import ConfigError, TeamEnvironment, Transition, World, make
+from fragmenta import ConfigError, Discrete, TeamEnvironment, Transition, World, make
 from fragmenta.envs.particles import PUSHES, ParticleTeam, SimpleSpread, SimpleTag
 from fragmenta.envs.probes import ProbeTeam
 
@@ -183,3 +183,20 @@ def test_mappo_refuses_a_single_agent() -> None:
     with pytest.raises(ConfigError, match="CartPole") as error:
         fragmenta.train(fragmenta.MAPPO(), "CartPole-v1")
     assert "\n" not in str(error.value)
+
+
+def test_agents_with_different_spaces_are_padded() -> None:
+    env = make("jaxmarl:MPE_simple_speaker_listener_v4")
+    assert (env.action_space, dict(env.observation_space.spaces)["observation"].shape) == (Discrete(5), (11,))
+    observation = env.observe(env.initial(jax.random.key(0)))
+    assert observation["action_mask"].tolist() == [[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]]
+    assert not jnp.any(observation["observation"][0, 3:]), "the speaker observes three numbers"
+    assert make("jaxmarl:MPE_simple_push_v3").observation_space.shape == (19,), "as many actions each: no mask"
+
+
+@pytest.mark.full
+def test_legal_actions_of_jaxmarl_are_the_mask() -> None:
+    env = make("jaxmarl:HeuristicEnemySMAX")
+    state = env.initial(jax.random.key(0))
+    legal = env.original().get_avail_actions(state.state)
+    np.testing.assert_array_equal(env.observe(state)["action_mask"], [legal[name] for name in env.original().agents])

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 import fragmenta
-from fragmenta import MAPPO, PPO, Cluster, ConfigError, EnvOptions, make
+from fragmenta import MAPPO, PPO, Cluster, ConfigError, Discrete, EnvOptions, make
 from fragmenta.envs import host
 from fragmenta.envs.host import HostEnvironment
+from fragmenta.evaluation.evaluate import evaluate
 from fragmenta.rl import keys_by_index
 from fragmenta_core.faults import EnvironmentFaultError, UnusableError
 from fragmenta_host.catalogue import Spec
@@ -132,6 +133,24 @@ def test_mappo_refuses_a_single_agent_on_the_host() -> None:
     env.pool.close()
 
 
+@pytest.mark.parametrize("masks", ["none", "info", "observation"])
+def test_unlike_spaces_are_padded_and_what_is_padded_or_illegal_is_never_done(masks: str) -> None:
+    """The environment refuses any action that is not legal, in training and in evaluation."""
+    env = host.make(Spec("pettingzoo", "unlike_team", {"masks": masks}), PoolOptions(mode="serial"))
+    parts = dict(env.observation_space.spaces)
+    assert (parts["observation"].shape, parts["action_mask"].shape, env.action_space) == ((4,), (3,), Discrete(3))
+    with env.opened():
+        world = env.reset(keys_by_index(jax.random.key(0), 2))
+        assert world.observation["observation"][0].tolist() == [[0, 0, 0, 0], [1, 0, 1, 2]]
+        legal = [[0, 1, 0], [0, 1, 1]] if masks != "none" else [[1, 1, 0], [1, 1, 1]]
+        assert world.observation["action_mask"][0].tolist() == legal
+    algorithms = (SMALL, fragmenta.VDN(num_envs=6, batch_size=6, learning_starts=6, hidden=(8,), total_steps=48))
+    for algorithm in algorithms if masks == "info" else algorithms[1:]:
+        result = fragmenta.train(algorithm, env)
+        for deterministic in (True, False):
+            assert evaluate(algorithm, env, result.params, 4, deterministic=deterministic).unfinished == 0
+
+
 def module(**attributes: Any) -> types.ModuleType:
     result = types.ModuleType("made_up")
     result.__dict__.update(attributes)
@@ -141,7 +160,7 @@ def module(**attributes: Any) -> types.ModuleType:
 @pytest.mark.parametrize(
     ("name", "arguments", "stack", "message"),
     [
-        ("vanishing_team", {"odd": True}, 1, "different observation spaces: wrap it, for example in supersuit:pad_obs"),
+        ("unlike_team", {"mixed": True}, 1, "different actions of kind Box and Discrete: a team needs Discrete ones"),
         ("vanishing_team", {}, 4, "leave out stack"),
         ("no_such_module", {}, 1, "cannot load 'pettingzoo:no_such_module'"),
         ("classic/no_such_game_v0", {}, 1, "cannot load 'pettingzoo:classic/no_such_game_v0'"),

@@ -6,6 +6,7 @@ from fragmenta.algorithms.axis import Axis
 from fragmenta.algorithms.base import Algorithm
 from fragmenta.algorithms.dqn import DQN
 from fragmenta.algorithms.impala import IMPALA
+from fragmenta.algorithms.maddpg import MADDPG
 from fragmenta.algorithms.mappo import IPPO, MAPPO
 from fragmenta.algorithms.ppo import PPO
 from fragmenta.algorithms.pqn import PQN
@@ -15,6 +16,7 @@ from fragmenta.algorithms.reinforce import REINFORCE
 from fragmenta.algorithms.sac import SAC
 from fragmenta.algorithms.sac_discrete import DiscreteSAC
 from fragmenta.algorithms.td3 import DDPG, TD3
+from fragmenta.algorithms.vdn import QMIX, VDN
 
 ALGORITHMS: dict[str, type[Algorithm]] = {
     "ppo": PPO,
@@ -26,6 +28,9 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
     "impala": IMPALA,
     "mappo": MAPPO,
     "ippo": IPPO,
+    "vdn": VDN,
+    "qmix": QMIX,
+    "maddpg": MADDPG,
     "dqn": DQN,
     "pqn": PQN,
     "r2d2": R2D2,
@@ -43,13 +48,16 @@ __all__ = [
     "IMPALA",
     "IPPO",
     "LSTMPPO",
+    "MADDPG",
     "MAPPO",
     "PPO",
     "PQN",
+    "QMIX",
     "R2D2",
     "REINFORCE",
     "SAC",
     "TD3",
+    "VDN",
     "ActorCritic",
     "Algorithm",
     "Axis",

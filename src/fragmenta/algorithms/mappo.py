@@ -8,44 +8,26 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from fragmenta.algorithms.actor_critic import ActorCritic
+from fragmenta.algorithms.actor_critic import ActorCritic, State
 from fragmenta.algorithms.limits import Limit
 from fragmenta.algorithms.neural import Learner, NeuralAlgorithm
 from fragmenta.algorithms.ppo import PPO
-from fragmenta.envs import Box, Discrete, Environment, Transition, World
+from fragmenta.algorithms.team import TeamNetworks, vector_space
+from fragmenta.envs import Discrete, Environment, Transition, World
 from fragmenta.errors import ConfigError
-from fragmenta.rl import (
-    Categorical,
-    ValueFit,
-    explained_variance,
-    fold_each,
-    generalized_advantage,
-    keys_by_index,
-    split_each,
-    steps_of_minibatches,
-    take_steps,
-    value_fit,
-)
-from fragmenta.rl.teams import for_each_agent, joint_observation, mask_absent, mean_present
+from fragmenta.rl import Categorical, fold_each, keys_by_index, split_each, steps_of_minibatches, take_steps
+from fragmenta.rl.masks import masked_logits
+from fragmenta.rl.returns import ValueFit, explained_variance, generalized_advantage, value_fit
+from fragmenta.rl.teams import TeamView, beside_joint, for_each_agent, joint, keys_of_agents, mean_present, team_view
 from fragmenta.stage import stage
-
-
-class State(NamedTuple):
-    """The state that one iteration passes to the next."""
-
-    world: World
-    learner: Learner
-    keys: jax.Array
-    agent: jax.Array
-    """The index of each agent, so that a replica that holds some agents samples for those only."""
 
 
 class Sample(NamedTuple):
     """The parts of a step that the loss needs."""
 
-    observation: jax.Array
+    view: TeamView
     everything: Any
-    """All agents' observations concatenated, for a centralised value function; empty for others."""
+    """All agents' observations, for a centralised value function; joined once, not in every minibatch."""
     action: jax.Array
     log_prob: jax.Array
     advantage: jax.Array
@@ -54,7 +36,7 @@ class Sample(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class MAPPO(NeuralAlgorithm):
+class MAPPO(TeamNetworks, NeuralAlgorithm):
     """PPO for a team with a centralised value function; agents that dropped out are masked."""
 
     allows_lag: ClassVar[bool] = True  # the ratio in the loss is to the policy that acted
@@ -65,8 +47,6 @@ class MAPPO(NeuralAlgorithm):
 
     num_envs: int = 64
     total_steps: int = 1_280_000
-    shared: bool = True
-    """Share networks among all agents; otherwise each has its own networks and optimizer, on the leaves' first axis."""
     horizon: int = 25
     epochs: int = 5
     """Passes over each iteration's steps."""
@@ -85,68 +65,56 @@ class MAPPO(NeuralAlgorithm):
     hidden: tuple[int, ...] = (128, 128)
 
     def validate(self, env: Environment) -> None:
-        """Also requires a team with vector observations and discrete actions."""
         super().validate(env)
-        if env.team_size is None or not isinstance(env.action_space, Discrete):
-            problem = f"{type(env).__name__} is not a team with discrete actions"
-            raise ConfigError(f"{problem}: choose a team such as jaxmarl:simple_spread, or another algorithm")
-        space = env.observation_space
-        if not isinstance(space, Box) or len(space.shape) != 1:
-            problem = f"an agent of {type(env).__name__} observes {space}, not a vector"
-            raise ConfigError(f"{problem}: flatten it with a wrapper, for example supersuit:flatten_v0")
+        self.check_agents(env)
         if self.horizon % self.minibatches:
             problem = f"horizon {self.horizon} does not divide into {self.minibatches} minibatches"
             raise ConfigError(f"{problem}: choose a horizon that is a multiple of minibatches")
 
     def init(self, env: Environment, key: jax.Array) -> State:
         assert env.team_size is not None
-        team_size = env.team_size
         world_key, train_key, params_key = jax.random.split(key, 3)
         world = env.reset(keys_by_index(world_key, self.num_envs))
-        agent, size = jnp.arange(env.num_agents), world.observation.shape[-1]
+        size = vector_space(env).shape[0]
+        inputs = size * (1 + env.team_size) if self.is_centralised else size
 
         def networks(key: jax.Array) -> Learner:
             policy_key, value_key = jax.random.split(key)
             params = {"policy": self._policy_net(env).init(policy_key, jnp.zeros((1, size)))}
-            inputs = size * (1 + team_size) if self.is_centralised else size
             params["value"] = self.head(1, 1.0).init(value_key, jnp.zeros((1, inputs)))
             return self.new_learner(params)
 
-        agent_keys = jax.vmap(jax.random.fold_in, (None, 0))(params_key, agent)
-        # Not vmap: batched QR decompositions, as of orthogonal weights, can wait forever for each other on few cores.
-        learner = networks(params_key) if self.shared else jax.lax.map(networks, agent_keys)
-        return State(world, learner, keys_by_index(train_key, self.num_envs), agent)
+        learner, keys = self.init_each(env, networks, params_key), keys_by_index(train_key, self.num_envs)
+        return State(world, learner, keys)
 
     def iterate(self, env: Environment, state: State) -> tuple[State, dict[str, jax.Array]]:
         keys, act_keys, learn_keys = split_each(state.keys, 3)
         policy = self.acting(state.learner.params["policy"])
 
         def tick(world: World, time: jax.Array) -> tuple[World, tuple[Transition, jax.Array]]:
-            step_keys = fold_each(act_keys, time)
-            action, log_prob = self.act(env, policy, world.observation, world.alive, step_keys, state.agent)
+            action, log_prob = self.act(env, policy, world.observation, world.alive, fold_each(act_keys, time))
             world, transition = self.stepped(env, world, action)
             return world, (transition, log_prob)
 
         world, (trajectory, log_prob) = jax.lax.scan(tick, state.world, jnp.arange(self.horizon))
         learner, losses = self.learn(env, state.learner, trajectory, log_prob, learn_keys)
-        return State(world, learner, keys, state.agent), losses
+        return State(world, learner, keys), losses
 
     @stage
     def act(
-        self, env: Environment, policy: Any, observation: jax.Array, alive: jax.Array, keys: jax.Array, agent: Any
+        self, env: Environment, policy: Any, observation: Any, alive: jax.Array, keys: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
         """Sample an action for every agent from its own observation, with its log-probability."""
-        actions = self._policy(env, policy, mask_absent(alive, observation))
-        agent_keys = jax.vmap(jax.vmap(jax.random.fold_in, (None, 0)), (0, None))(keys, agent)
-        action = jax.vmap(Categorical.sample)(actions, agent_keys)
+        actions = self.policy(env, policy, team_view(observation, alive))
+        action = jax.vmap(Categorical.sample)(actions, keys_of_agents(keys, env.num_agents))
         return action, actions.log_prob(action)
 
     def decide(
         self, env: Environment, params: Any, observation: Any, alive: Any, memory: Any, keys: jax.Array | None
     ) -> tuple[Any, Any]:
         if keys is None:
-            return self._policy(env, params["policy"], mask_absent(alive, observation)).mode(), memory
-        return self.act(env, params["policy"], observation, alive, keys, jnp.arange(env.num_agents))[0], memory
+            return self.policy(env, params["policy"], team_view(observation, alive)).mode(), memory
+        return self.act(env, params["policy"], observation, alive, keys)[0], memory
 
     @stage
     def learn(
@@ -154,16 +122,15 @@ class MAPPO(NeuralAlgorithm):
     ) -> tuple[Learner, dict[str, jax.Array]]:
         """Update policy and value on one iteration's steps."""
         alive, next_alive = trajectory.alive, trajectory.next_alive
-        observation = mask_absent(alive, trajectory.observation)
-        everything = self._joint(observation)
-        value = self._value(learner.params, observation, everything)
-        next_observation = mask_absent(next_alive, trajectory.next_observation)
-        next_value = self._value(learner.params, next_observation, self._joint(next_observation))
+        view = team_view(trajectory.observation, alive)
+        everything, next_view = self._joint(view), team_view(trajectory.next_observation, next_alive)
+        value = self.value(learner.params, view, everything)
+        next_value = self.value(learner.params, next_view, self._joint(next_view))
         # An agent that drops out gets no further reward: its episode has terminated.
         truncated = for_each_agent(trajectory.truncated, alive.shape)
         per_agent = trajectory._replace(terminated=~next_alive, truncated=truncated)
         advantage = generalized_advantage(per_agent, value, next_value, self.gamma, self.gae_lambda)
-        samples = Sample(observation, everything, trajectory.action, log_prob, advantage, advantage + value, alive)
+        samples = Sample(view, everything, trajectory.action, log_prob, advantage, advantage + value, alive)
 
         def epoch(learner: Learner, index: jax.Array) -> tuple[Learner, Any]:
             steps = steps_of_minibatches(fold_each(keys, index), self.horizon, self.minibatches)
@@ -184,15 +151,13 @@ class MAPPO(NeuralAlgorithm):
         advantage = (batch.advantage - mean) / (jnp.sqrt(jnp.maximum(square - mean**2, 0.0)) + 1e-8)
 
         def loss(params: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
-            policy = self._policy(env, params["policy"], batch.observation)
+            policy = self.policy(env, params["policy"], batch.view)
             log_ratio = policy.log_prob(batch.action) - batch.log_prob
             ratio = jnp.exp(log_ratio)
             clipped = jnp.clip(ratio, 1 - self.clip, 1 + self.clip)
-            value = self._value(params, batch.observation, batch.everything)
-            per_step = {
-                "policy_loss": -jnp.minimum(ratio * advantage, clipped * advantage),
-                "entropy": policy.entropy(),
-            }
+            value = self.value(params, batch.view, batch.everything)
+            policy_loss = -jnp.minimum(ratio * advantage, clipped * advantage)
+            per_step = {"policy_loss": policy_loss, "entropy": policy.entropy()}
             per_step |= {"value_loss": 0.5 * (value - batch.target) ** 2, "kl": ratio - 1 - log_ratio}
             losses = {name: mean_present(batch.alive, x) for name, x in per_step.items()}
             total = losses["policy_loss"] + self.value_cost * losses["value_loss"]
@@ -204,27 +169,23 @@ class MAPPO(NeuralAlgorithm):
     @stage
     def apply(self, learner: Learner, gradients: Any) -> Learner:
         """One optimizer step, or one per agent."""
-        return (self.updated if self.shared else jax.vmap(self.updated))(learner, gradients)
+        return self.over_agents(self.updated)(learner, gradients)
 
     @property
     def updates_per_iteration(self) -> int:
         return self.epochs * self.minibatches
 
-    def _policy(self, env: Environment, policy: Any, observation: jax.Array) -> Categorical:
-        return Categorical(self._apply_net(self._policy_net(env), policy, observation))
+    def policy(self, env: Environment, policy: Any, view: TeamView) -> Categorical:
+        """The distribution of every agent's legal actions."""
+        return Categorical(masked_logits(self.apply_each(self._policy_net(env), policy, view.features), view.legal))
 
-    def _joint(self, observation: jax.Array) -> Any:
-        return joint_observation(observation) if self.is_centralised else ()
+    def value(self, params: Any, view: TeamView, everything: Any) -> jax.Array:
+        """The value of every agent's observation, and of all of them if it is centralised."""
+        inputs = beside_joint(view.features, everything) if self.is_centralised else view.features
+        return self.apply_each(self.head(1, 1.0), params["value"], inputs)[..., 0]
 
-    def _value(self, params: Any, observation: jax.Array, everything: Any) -> jax.Array:
-        if self.is_centralised:
-            rows = for_each_agent(jnp.moveaxis(everything, -1, 0), (everything.shape[-1], *observation.shape[:-1]))
-            observation = jnp.concatenate([observation, jnp.moveaxis(rows, 0, -1)], axis=-1)
-        return self._apply_net(self.head(1, 1.0), params["value"], observation)[..., 0]
-
-    def _apply_net(self, net: nn.Module, params: Any, inputs: jax.Array) -> Any:
-        """Apply one network to all agents, or each agent's own; agents are the last axis but one."""
-        return net.apply(params, inputs) if self.shared else jax.vmap(net.apply, (0, -2), -2)(params, inputs)
+    def _joint(self, view: TeamView) -> Any:
+        return joint(view.features) if self.is_centralised else ()
 
     def _policy_net(self, env: Environment) -> nn.Module:
         assert isinstance(env.action_space, Discrete)

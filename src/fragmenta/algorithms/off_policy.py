@@ -1,6 +1,7 @@
 """Shared by off-policy algorithms: acting, replay as stages, several updates per iteration."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -88,10 +89,7 @@ class OffPolicy(NeuralAlgorithm):
 
     def validate(self, env: Environment) -> None:
         super().validate(env)
-        if env.team_size is not None:
-            raise ConfigError(
-                f"{type(self).__name__} trains one agent, but {type(env).__name__} has {env.team_size}: use mappo"
-            )
+        self.check_agents(env)
         if self.batch_size % self.num_envs:
             nearest = max(1, round(self.batch_size / self.num_envs)) * self.num_envs
             problem = f"batch_size {self.batch_size} is not a multiple of the {self.num_envs} environments"
@@ -100,6 +98,12 @@ class OffPolicy(NeuralAlgorithm):
             problem = f"buffer_size {self.buffer_size} holds {self.rows} steps of each environment"
             least = self.num_envs * (self.horizon + self.n_step)
             raise ConfigError(f"{problem}, fewer than horizon and n_step together: use {least} or more")
+
+    def check_agents(self, env: Environment) -> None:
+        """Raise ConfigError unless the algorithm trains as many agents as the environment has."""
+        if env.team_size is not None:
+            problem = f"{type(self).__name__} trains one agent, but {type(env).__name__} has {env.team_size}"
+            raise ConfigError(f"{problem}: use mappo")
 
     @property
     def rebuildable(self) -> tuple[str, ...]:
@@ -118,7 +122,7 @@ class OffPolicy(NeuralAlgorithm):
         world_key, train_key, params_key = jax.random.split(key, 3)
         world = env.reset(keys_by_index(world_key, self.num_envs))
         params = self.init_params(env, params_key, world.observation)
-        optimizer = {name: self.transformation().init(part) for name, part in params.items()}
+        optimizer = {name: self.over_copies(name, self.transformation().init)(part) for name, part in params.items()}
         noise_key = jax.random.fold_in(params_key, 2)
         learner = TargetLearner(params, self._slow(params), optimizer, jnp.zeros((), jnp.int32), noise_key)
         replay = empty_replay(self.empty_step(env, world), self.rows, self.prioritized)
@@ -172,8 +176,12 @@ class OffPolicy(NeuralAlgorithm):
     ) -> tuple[tuple[World, Any], Transition]:
         """Act for one step: world and memory afterwards, and what the replay stores of it."""
         world, memory = start
-        world, transition = self.stepped(env, world, self.act(env, params, world.observation, keys, steps))
+        world, transition = self.stepped(env, world, self.act(env, params, self.view(world), keys, steps))
         return (world, memory), transition
+
+    def view(self, world: World) -> Any:
+        """What `act` sees of the world."""
+        return world.observation
 
     @stage
     def insert(self, replay: Replay, trajectory: Transition) -> Replay:
@@ -207,13 +215,18 @@ class OffPolicy(NeuralAlgorithm):
         """One optimizer step for every network that is due, unless it is too early; then the target networks move."""
         params, optimizer, updates = dict(learner.params), dict(learner.optimizer), learner.updates + 1
         for name, part in gradients.items():
-            changes, changed = self.transformation().update(part, optimizer[name], params[name])
+            update = self.over_copies(name, self.transformation().update)
+            changes, changed = update(part, optimizer[name], params[name])
             is_due = is_ready & (updates % self.period(name) == 0)
             changed = optax.apply_updates(params[name], changes), changed
             params[name], optimizer[name] = _where(is_due, changed, (params[name], optimizer[name]))
         moved = optax.incremental_update(self._slow(params), learner.target, self.tau)
         target = _where(is_ready & (updates % self.target_every == 0), moved, learner.target)
         return TargetLearner(params, target, optimizer, learner.updates + is_ready, learner.key)
+
+    def over_copies(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A function of the parameters of a network as one of all its copies, if every agent has one."""
+        return function
 
     def period(self, name: str) -> int:
         """Updates between two steps of a network's optimizer."""
@@ -239,9 +252,10 @@ class OffPolicy(NeuralAlgorithm):
         """A step like those that the replay stores."""
         space = env.action_space
         kind = (space.shape, space.dtype) if isinstance(space, Box) else ((), "int32")
-        action = jnp.zeros((self.num_envs, *kind[0]), kind[1])
-        flag = jnp.zeros(self.num_envs, bool)
-        return Transition(world.observation, action, jnp.zeros(self.num_envs), flag, flag, world.observation)
+        rows = (self.num_envs,) if env.team_size is None else (self.num_envs, env.num_agents)
+        action, flag = jnp.zeros((*rows, *kind[0]), kind[1]), jnp.zeros(self.num_envs, bool)
+        observation, alive = world.observation, world.alive
+        return Transition(observation, action, jnp.zeros(rows), flag, flag, observation, alive, alive)
 
 
 def _where(condition: jax.Array, new: Any, old: Any) -> Any:

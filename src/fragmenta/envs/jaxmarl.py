@@ -1,4 +1,7 @@
-"""JaxMARL environments whose agents have equal spaces, as teams; its own reset loses the last observation."""
+"""JaxMARL environments as teams; its own reset loses the last observation.
+
+Where agents' spaces differ, observations are padded with zeros, and actions with ones that a mask marks as illegal.
+"""
 
 import dataclasses
 import functools
@@ -6,6 +9,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from fragmenta.envs.packages import (
     NO_LIMIT,
@@ -20,16 +24,20 @@ from fragmenta.envs.packages import (
 from fragmenta.envs.particles import SimpleSpread, SimpleTag
 from fragmenta.envs.team import TeamEnvironment
 from fragmenta.errors import ConfigError, unknown
-from fragmenta_core.spaces import Space
+from fragmenta_core.faults import UnusableError
+from fragmenta_core.spaces import Box, Discrete, Space
+from fragmenta_core.teams import MASK, OBSERVATION, common_actions, common_observations, with_mask
 
 PARTICLES = {"simple_spread": SimpleSpread, "simple_tag": SimpleTag}
 """Our variants of two environments: any number of agents, and a scripted runner."""
 SELF_RESETTING = ("coin_game", "storm", "ant_", "halfcheetah_", "hopper_", "humanoid_", "walker2d_")
 """Name prefixes of environments that reset inside a plain step, which loses the last observation."""
+LEGAL_ACTIONS = ("get_avail_actions", "get_legal_moves")
+"""The methods by which environments say which actions are legal; few have one."""
 
 
 class EnvState(NamedTuple):
-    """A state of JaxMARL, each agent's observation, and which agents are active."""
+    """A state of JaxMARL, each agent's observation (padded), and which agents are active."""
 
     state: Any
     observation: jax.Array
@@ -49,36 +57,57 @@ class JaxMARLEnvironment(TeamEnvironment):
     @property
     def observation_space(self) -> Space:
         rows = observation_shapes(self)
-        return space_of(jax.ShapeDtypeStruct(rows.shape[1:], rows.dtype))
+        if not _has_mask(self.name):
+            return _row_space(rows)
+        return with_mask(_row_space(rows[OBSERVATION]), rows[MASK].shape[1])
 
     @property
     def action_space(self) -> Space:
-        with jax.ensure_compile_time_eval():
-            return action_space_of(self.original().action_space(self.original().agents[0]))
+        return common_actions(self.name, _action_spaces(self.name))
 
     def alive(self, state: EnvState) -> jax.Array:
         return state.alive
 
     def initial(self, key: jax.Array) -> EnvState:
         observations, state = self.original().reset(key)
-        return EnvState(fixed_types(state), self._rows(observations), jnp.ones((self.agents,), bool))
+        return EnvState(fixed_types(state), self._padded(observations), jnp.ones((self.agents,), bool))
 
-    def observe(self, state: EnvState) -> jax.Array:
-        return state.observation
+    def observe(self, state: EnvState) -> Any:
+        if not _has_mask(self.name):
+            return state.observation
+        return {OBSERVATION: state.observation, MASK: self._legal(state.state)}
 
     def advance(self, state: EnvState, action: jax.Array, key: jax.Array) -> tuple[EnvState, jax.Array, jax.Array]:
-        actions = dict(zip(self.original().agents, action, strict=True))
+        trimmed = map(_trimmed, _action_spaces(self.name), action)
+        actions = dict(zip(self.original().agents, trimmed, strict=True))
         # JaxMARL does not distinguish a time limit from termination, so step without a limit. Some environments
         # show the time left, so take the observations of the one with a limit.
         unlimited = _build(self.name, NO_LIMIT)
         observations, next_state, rewards, dones, _ = unlimited.step_env(key, state.state, actions)
         if _has_limit(self.original()):
             observations = self.original().get_obs(next_state)
-        next_state = EnvState(fixed_types(next_state, state.state), self._rows(observations), ~self._rows(dones))
+        next_state = EnvState(fixed_types(next_state, state.state), self._padded(observations), ~self._rows(dones))
         return next_state, self._rows(rewards), dones["__all__"]
 
     def _rows(self, by_name: dict[str, Any]) -> jax.Array:
         return jnp.stack([plain(by_name[name]) for name in self.original().agents])
+
+    def _padded(self, by_name: dict[str, Any]) -> jax.Array:
+        """Vectors of all agents, with zeros after those that are shorter than others."""
+        rows = [plain(by_name[name]) for name in self.original().agents]
+        if len({row.shape for row in rows}) == 1:
+            return jnp.stack(rows)
+        width = max(row.shape[0] for row in rows)
+        return jnp.stack([jnp.pad(row, (0, width - row.shape[0])) for row in rows])
+
+    def _legal(self, state: Any) -> jax.Array:
+        """Which actions every agent may take: those it has, if the environment does not say more."""
+        sizes = np.asarray([space.n for space in _action_spaces(self.name) if isinstance(space, Discrete)])
+        has_action = jnp.arange(sizes.max()) < sizes[:, None]
+        method = _legal_method(self.name)
+        if method is None:
+            return has_action.astype(jnp.float32)
+        return (has_action & (self._padded(getattr(self.original(), method)(state)) > 0)).astype(jnp.float32)
 
 
 def make(name: str) -> TeamEnvironment:
@@ -92,11 +121,57 @@ def make(name: str) -> TeamEnvironment:
     env = _build(name, None)
     limit = env.max_steps if _has_limit(env) else NO_LIMIT
     observations, _ = jax.eval_shape(env.reset, jax.random.key(0))
-    observation_types = {(observations[agent].shape, observations[agent].dtype) for agent in env.agents}
-    action_spaces = {action_space_of(env.action_space(agent)) for agent in env.agents}
-    if len(observation_types) > 1 or len(action_spaces) > 1:
-        raise ConfigError(f"jaxmarl:{name} has agents with different spaces: a team needs equal ones")
+    try:
+        common_observations(f"jaxmarl:{name}", [_type_space(observations[agent]) for agent in env.agents])
+        common_actions(f"jaxmarl:{name}", _action_spaces(name))
+    except UnusableError as error:
+        raise ConfigError(str(error)) from error
     return JaxMARLEnvironment(limit, name=name, agents=len(env.agents))
+
+
+def _row_space(rows: Any) -> Space:
+    return _type_space(jax.ShapeDtypeStruct(rows.shape[1:], rows.dtype))
+
+
+def _type_space(observation: Any) -> Space:
+    return space_of(jax.eval_shape(plain, observation))
+
+
+@functools.cache
+def _action_spaces(name: str) -> tuple[Space, ...]:
+    """The action space of each agent."""
+    env = _build(name, None)
+    with jax.ensure_compile_time_eval():
+        return tuple(action_space_of(env.action_space(agent)) for agent in env.agents)
+
+
+def _trimmed(space: Space, action: jax.Array) -> jax.Array:
+    """An agent's action without what was padded."""
+    if isinstance(space, Discrete):
+        return jnp.minimum(action, space.n - 1)
+    if isinstance(space, Box) and len(space.shape) == 1:
+        return jnp.clip(action[: space.shape[0]], space.low, space.high)
+    return action
+
+
+def _has_mask(name: str) -> bool:
+    """Whether some actions of some agents may be illegal."""
+    spaces = _action_spaces(name)
+    return isinstance(spaces[0], Discrete) and (len(set(spaces)) > 1 or _legal_method(name) is not None)
+
+
+@functools.cache
+def _legal_method(name: str) -> str | None:
+    """The method by which the environment says which actions are legal, if it has one."""
+    env = _build(name, None)
+    _, state = jax.eval_shape(env.reset, jax.random.key(0))
+    for method in LEGAL_ACTIONS:
+        try:
+            jax.eval_shape(getattr(env, method), state)
+        except (AttributeError, NotImplementedError):
+            continue
+        return method
+    return None
 
 
 def _has_limit(env: Any) -> bool:

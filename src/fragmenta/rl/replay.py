@@ -46,6 +46,10 @@ class Batch(NamedTuple):
     """Importance weights, for steps that were not drawn alike."""
     rows: jax.Array
     """Where the steps are in the replay."""
+    alive: Any = ()
+    """For teams: which agents were active in the step."""
+    next_alive: Any = ()
+    """For teams: which agents are active with `next_observation`."""
 
 
 def empty_replay(step: Transition, length: int, prioritized: bool = False) -> Replay:
@@ -110,25 +114,27 @@ def draw_starts(
 
 def _with_returns(replay: Replay, rows: jax.Array, gamma: float, n_step: int, weight: jax.Array) -> Batch:
     steps = replay.steps
-    observation, action = take_steps((steps.observation, steps.action), rows)
+    observation, action, alive = take_steps((steps.observation, steps.action, steps.alive), rows)
+    after = steps.next_observation, steps.terminated, steps.next_alive
     if n_step == 1:
-        reward, terminated = take_steps((steps.reward, steps.terminated), rows)
-        next_observation = take_steps(steps.next_observation, rows)
-        return Batch(observation, action, reward, gamma * (1.0 - terminated), next_observation, weight, rows)
+        next_observation, terminated, next_alive = take_steps(after, rows)
+        reward, discount = take_steps(steps.reward, rows), gamma * (1.0 - terminated)
+        return Batch(observation, action, reward, discount, next_observation, weight, rows, alive, next_alive)
     span = (rows + jnp.arange(n_step)[:, None, None]) % replay.length
     flat = span.reshape(-1, rows.shape[1])
     reward, terminated, truncated = (
-        x.reshape(span.shape) for x in take_steps((steps.reward, steps.terminated, steps.truncated), flat)
+        x.reshape(*span.shape, *x.shape[2:])
+        for x in take_steps((steps.reward, steps.terminated, steps.truncated), flat)
     )
     goes_on = 1.0 - (terminated | truncated)[:-1]
-    runs = jnp.concatenate([jnp.ones_like(reward[:1]), jnp.cumprod(goes_on, axis=0)])
+    runs = jnp.concatenate([jnp.ones(span[:1].shape), jnp.cumprod(goes_on, axis=0)])
     power = gamma ** jnp.arange(n_step)[:, None, None]
     last = jnp.sum(runs, axis=0).astype(jnp.int32) - 1
-    end = (rows + last) % replay.length
-    next_observation, terminated = take_steps((steps.next_observation, steps.terminated), end)
+    next_observation, terminated, next_alive = take_steps(after, (rows + last) % replay.length)
     discount = gamma ** (last + 1) * (1.0 - terminated)
-    total = jnp.sum(power * runs * reward, axis=0)
-    return Batch(observation, action, total, discount, next_observation, weight, rows)
+    counted = (power * runs).reshape(*span.shape, *[1] * (reward.ndim - span.ndim))
+    total = jnp.sum(counted * reward, axis=0)
+    return Batch(observation, action, total, discount, next_observation, weight, rows, alive, next_alive)
 
 
 def end_episodes(replay: Replay) -> Replay:

@@ -1,7 +1,25 @@
 """Arrays of teams, whose last axis (but for features) is the agents."""
 
+from typing import Any, NamedTuple
+
 import jax
 import jax.numpy as jnp
+
+
+class TeamView(NamedTuple):
+    """What the agents of a team observe."""
+
+    features: jax.Array
+    """A vector per agent, zero for agents that dropped out."""
+    legal: Any
+    """Which actions are legal, per agent; None if all of them are."""
+
+
+def team_view(observation: Any, alive: jax.Array) -> TeamView:
+    """The view of a team, from observations that may be dictionaries with an `action_mask`."""
+    if isinstance(observation, dict):
+        return TeamView(*(mask_absent(alive, observation[name]) for name in ("observation", "action_mask")))
+    return TeamView(mask_absent(alive, observation), None)
 
 
 def mask_absent(alive: jax.Array, x: jax.Array) -> jax.Array:
@@ -19,6 +37,17 @@ def for_each_agent(x: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     return jax.lax.broadcast_in_dim(x, shape, tuple(range(x.ndim)))
 
 
-def joint_observation(observation: jax.Array) -> jax.Array:
-    """The observations of all agents, concatenated."""
-    return observation.reshape(*observation.shape[:-2], -1)
+def joint(rows: jax.Array) -> jax.Array:
+    """The vectors of all agents, such as their observations, concatenated."""
+    return rows.reshape(*rows.shape[:-2], -1)
+
+
+def beside_joint(rows: jax.Array, everything: jax.Array) -> jax.Array:
+    """The vector of each agent, followed by one that all share."""
+    shared = for_each_agent(jnp.moveaxis(everything, -1, 0), (everything.shape[-1], *rows.shape[:-1]))
+    return jnp.concatenate([rows, jnp.moveaxis(shared, 0, -1)], axis=-1)
+
+
+def keys_of_agents(keys: jax.Array, agents: int) -> jax.Array:
+    """A key for every agent of every environment, from the environment's key and the agent's index."""
+    return jax.vmap(jax.vmap(jax.random.fold_in, (None, 0)), (0, None))(keys, jnp.arange(agents))
