@@ -181,6 +181,8 @@ class OffPolicy(NeuralAlgorithm):
         self, env: Environment, learner: TargetLearner, batches: Batch, keys: jax.Array, is_ready: jax.Array
     ) -> tuple[TargetLearner, jax.Array, dict[str, jax.Array]]:
         """An update on each batch, unless it is too early: the learner, the error of every step, and the losses."""
+        # Not in `sample`, where the largest weight would have to be agreed on among the shards of the replay.
+        batches = batches._replace(weight=batches.weight / jnp.max(batches.weight))
 
         def update(learner: TargetLearner, x: tuple[Batch, jax.Array]) -> tuple[TargetLearner, Any]:
             batch, index = x
