@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from fragmenta.algorithms.axis import Axis
 from fragmenta.algorithms.limits import COUNT, FRACTION, NOT_NEGATIVE, Limit
 from fragmenta.algorithms.neural import NeuralAlgorithm
 from fragmenta.envs import Box, Environment, Transition, World
@@ -38,12 +39,17 @@ class OffPolicyState(NamedTuple):
     keys: jax.Array
     iteration: jax.Array
     """How many iterations there were before."""
+    env_index: jax.Array
+    """The index of each environment, so that a replica that holds some of them knows which."""
+    envs: jax.Array
+    """How many environments there are, over all replicas."""
 
 
 @dataclasses.dataclass(frozen=True)
 class OffPolicy(NeuralAlgorithm):
     """Learns from a replay of earlier steps; a subclass writes `init_params`, `act` and `gradient`."""
 
+    allows_lag: ClassVar[bool] = True  # it learns from the actions of any earlier policy
     targets: ClassVar[tuple[str, ...]] = ()
     """The networks that have a slower copy, by name; all if there are none here."""
 
@@ -99,6 +105,15 @@ class OffPolicy(NeuralAlgorithm):
             least = self.num_envs * (self.horizon + self.n_step)
             raise ConfigError(f"{problem}, fewer than horizon and n_step together: use {least} or more")
 
+    def axes(self, env: Environment) -> tuple[Axis, ...]:
+        """With fewer environments there is less of everything that they contribute equally to."""
+
+        def resized(count: int) -> tuple[Any, Environment]:
+            batch_size = self.batch_size // self.num_envs * count
+            return dataclasses.replace(self, num_envs=count, batch_size=batch_size, buffer_size=self.rows * count), env
+
+        return Axis("envs", "environments", self.num_envs, resized), *super().axes(env)[1:]
+
     @property
     def rebuildable(self) -> tuple[str, ...]:
         return ("replay",)
@@ -120,15 +135,20 @@ class OffPolicy(NeuralAlgorithm):
         noise_key = jax.random.fold_in(params_key, 2)
         learner = TargetLearner(params, self._slow(params), optimizer, jnp.zeros((), jnp.int32), noise_key)
         replay = empty_replay(self._empty_step(env, world), self.rows, self.prioritized)
-        return OffPolicyState(world, learner, replay, keys_by_index(train_key, self.num_envs), jnp.zeros((), jnp.int32))
+        keys, count = keys_by_index(train_key, self.num_envs), jnp.asarray(self.num_envs, jnp.int32)
+        return OffPolicyState(world, learner, replay, keys, jnp.zeros((), jnp.int32), jnp.arange(self.num_envs), count)
 
     def init_params(self, env: Environment, key: jax.Array, observation: Any) -> dict[str, Any]:
         """The networks by name, before the first iteration."""
         raise NotImplementedError
 
-    def act(self, env: Environment, params: Any, observation: Any, keys: jax.Array, steps: jax.Array) -> Any:
-        """An action for every observation, after `steps` of the run; a stage."""
+    def act(self, env: Environment, params: Any, observation: Any, keys: jax.Array, explore: Any, /) -> Any:
+        """An action for every observation, with what `exploring` returns; a stage."""
         raise NotImplementedError
+
+    def exploring(self, state: OffPolicyState, steps: jax.Array) -> Any:
+        """What `act` explores by, after `steps` of the run: by these steps, unless a subclass says otherwise."""
+        return steps
 
     def gradient(self, env: Environment, learner: TargetLearner, batch: Batch, keys: jax.Array) -> tuple[Any, Any]:
         """The gradients of the losses on a batch, the error of every step, and the losses by name; a stage."""
@@ -139,26 +159,30 @@ class OffPolicy(NeuralAlgorithm):
 
     def iterate(self, env: Environment, state: OffPolicyState) -> tuple[OffPolicyState, dict[str, jax.Array]]:
         keys, act_keys, sample_keys, learn_keys = split_each(state.keys, 4)
-        steps = state.iteration * self.steps_per_iteration
-        world, trajectory = self.collect(env, self.params(state), state.world, act_keys, steps)
+        # Not by `num_envs`: where replicas do not wait for each other, that is how many one replica has.
+        steps = state.iteration * state.envs * self.horizon
+        explore = self.exploring(state, steps)
+        world, trajectory = self.collect(env, self.params(state), state.world, act_keys, explore)
         replay = self.insert(state.replay, trajectory)
         importance = self.importance + (1.0 - self.importance) * jnp.minimum(steps / self.total_steps, 1.0)
         batches = self.sample(replay, sample_keys, importance)
         # Not by the steps of the run: a resumed one may have an empty replay.
-        is_ready = state.replay.filled * self.num_envs >= min(self.learning_starts, self.rows * self.num_envs)
+        is_ready = state.replay.filled * state.envs >= jnp.minimum(self.learning_starts, self.rows * state.envs)
         learner, error, losses = self.learn(env, state.learner, batches, learn_keys, is_ready)
         if self.prioritized:
             replay = self.prioritize(replay, batches.rows, error)
-        return OffPolicyState(world, learner, replay, keys, state.iteration + 1), losses
+        ratio = is_ready * (self.updates * self.batch_size / self.steps_per_iteration)
+        state = state._replace(world=world, learner=learner, replay=replay, keys=keys, iteration=state.iteration + 1)
+        return state, losses | {"replay_ratio": ratio}
 
     def collect(
-        self, env: Environment, params: Any, world: World, keys: jax.Array, steps: jax.Array
+        self, env: Environment, params: Any, world: World, keys: jax.Array, explore: Any
     ) -> tuple[World, Transition]:
-        """Act for `horizon` steps, after `steps` of the run: the world afterwards, and the trajectory."""
+        """Act for `horizon` steps, with what `exploring` returns: the world afterwards, and the trajectory."""
         params = self.acting(params)
 
         def tick(world: World, time: jax.Array) -> tuple[World, Transition]:
-            action = self.act(env, params, world.observation, fold_each(keys, time), steps)
+            action = self.act(env, params, world.observation, fold_each(keys, time), explore)
             return env.step(world, action)
 
         return jax.lax.scan(tick, world, jnp.arange(self.horizon))
