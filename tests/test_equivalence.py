@@ -30,6 +30,8 @@ from sights import Medley
 from small_teams import AimingTeam, UnlikeTeam
 
 POLICIES = ("fused", "single_learner_coarse", "single_learner_fine", "multi_learner", "central", "environments")
+WITH_REPLAY = ("dqn", "sac", "td3", "ddpg", "r2d2", "vdn", "qmix", "maddpg")
+"""Cases, by how their names begin, that also run under `replay`."""
 ITERATIONS = 10
 FEW = {"num_envs": 8, "horizon": 4, "epochs": 2, "minibatches": 2, "hidden": (16,), "total_steps": 10_000}
 REPLAY = {"num_envs": 8, "horizon": 2, "updates": 2, "batch_size": 16, "buffer_size": 128, "learning_starts": 16}
@@ -87,7 +89,7 @@ FEW_POLICIES: dict[str, tuple[str, ...]] = {
     "a2c-normalized": (),
     "dqn": ("fused",),
     "pqn": (),
-    "dqn-rainbow": (),
+    "dqn-rainbow": ("replay",),
     "dqn-quantile": (),
     "sac": (),
     "sac-prioritized": (),
@@ -103,6 +105,12 @@ SHORT_LOOPS = ("dqn", "sac", "td3", "ddpg", "vdn", "qmix", "maddpg")
 
 
 TEAMS = ("mappo", "ippo", "vdn", "qmix", "maddpg")
+
+
+def policies_for(case: str) -> tuple[str, ...]:
+    """The synchronous distribution policies whose stages an algorithm has."""
+    policies = tuple(policy for policy in POLICIES if (case, policy) != ("odd", "central"))
+    return (*policies, "replay") if case.startswith(WITH_REPLAY) else policies
 
 
 def devices_for(case: str, policy: str) -> int:
@@ -134,18 +142,15 @@ def matrix() -> list[Any]:
     """Every algorithm under every distribution policy with 1, 2, 4 and 8 replicas; `make test` runs a part of it."""
     parameters = []
     for case in CASES:
-        for policy in POLICIES:
-            if (case, policy) != ("odd", "central"):  # it has no `gradient` and `apply` stages
-                for replicas in (1, 2, 4, 8):
-                    short = replicas == 2
-                    # These are the programs of `fused`, or with one agent those of `single_learner_fine`.
-                    short &= policy != "multi_learner"
-                    short &= policy != "environments" or case.startswith((*TEAMS, "odd"))
-                    short &= policy in FEW_POLICIES.get(case, POLICIES)
-                    marks = () if short else pytest.mark.full
-                    parameters.append(
-                        pytest.param(case, policy, replicas, marks=marks, id=f"{case}-{policy}-{replicas}")
-                    )
+        for policy in policies_for(case):
+            for replicas in (1, 2, 4, 8):
+                short = replicas == 2
+                # These are the programs of `fused`, or with one agent those of `single_learner_fine`.
+                short &= policy != "multi_learner"
+                short &= policy != "environments" or case.startswith((*TEAMS, "odd"))
+                short &= policy in FEW_POLICIES.get(case, POLICIES)
+                marks = () if short else pytest.mark.full
+                parameters.append(pytest.param(case, policy, replicas, marks=marks, id=f"{case}-{policy}-{replicas}"))
     return parameters
 
 

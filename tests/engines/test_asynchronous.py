@@ -13,7 +13,7 @@ import pytest
 
 import fragmenta
 from asynchronous import ACTORS, Tardy, batches_per_second, cluster, start_and_stop
-from fragmenta import A2C, IMPALA, PPO, Cluster, ConfigError, Delivery, Fragment, make
+from fragmenta import A2C, DQN, IMPALA, PPO, Cluster, ConfigError, Delivery, Fragment, make
 from fragmenta.algorithms.actor_critic import State
 from fragmenta.engines import LocalEngine
 from fragmenta.engines.in_flight import fits
@@ -195,7 +195,8 @@ class Strict(IMPALA):
     [
         (SMALL, both_deliveries("latest", "every"), {}, "cannot be asynchronous"),
         (SMALL, both_deliveries("every", "any"), {}, "cannot be asynchronous"),
-        (PPO(num_envs=8), "single_learner_async", {}, "keeps 'keys' for all environments"),
+        (DQN(num_envs=8), "single_learner_async", {}, "keeps 'replay.steps.observation' for all environments"),
+        (DQN(num_envs=8), "replay_async", {"max_lag": 1}, "learns from steps of any age"),
         (PPO(num_envs=8), "central_async", {}, "32 times per iteration, so it must be delivered 'every'"),
         (SMALL, "fused", {"lag": 1}, "has nothing to overlap"),
         (SMALL, "central", {"max_lag": 1}, "is not asynchronous"),

@@ -14,7 +14,7 @@ from fragmenta.runs.saving import SaveOptions
 from fragmenta.training.stopping import StoppedError
 from helpers import StopAt, assert_same, initial_state
 from processes import apart, run_apart
-from test_equivalence import CASES, ITERATIONS, POLICIES, expected
+from test_equivalence import CASES, ITERATIONS, expected, policies_for
 
 SHORT = (
     ("ppo-cartpole", "single_learner_coarse", 2),  # gathers and broadcasts
@@ -27,8 +27,7 @@ def matrix() -> list[Any]:
     return [
         pytest.param(*each, marks=() if each in SHORT else pytest.mark.full, id="-".join(map(str, each)))
         for case in CASES
-        for policy in POLICIES
-        if (case, policy) != ("odd", "central")  # it has no `gradient` and `apply` stages
+        for policy in policies_for(case)
         for replicas in (1, 2)
         for each in [(case, policy, replicas)]
     ]

@@ -18,7 +18,7 @@ from test_faults import Fragile
 from test_faults import apart as actors_and_learner
 
 import fragmenta
-from fragmenta import IMPALA, PPO, Cluster, ConfigError, EnvOptions, RunOptions, make
+from fragmenta import DQN, IMPALA, PPO, Algorithm, Cluster, ConfigError, EnvOptions, RunOptions, make
 from fragmenta.engines import ENGINES, EngineOptions, IterationReport, ProcessLocation, Setup
 from fragmenta.engines.errors import RemoteError
 from fragmenta_core.faults import EnvironmentFaultError
@@ -26,6 +26,16 @@ from helpers import assert_same, initial_state, plain
 from processes import apart
 
 SMALL = PPO(num_envs=4, horizon=8, hidden=(8,), epochs=1, minibatches=2, total_steps=50_000)
+REPLAY = DQN(
+    num_envs=4,
+    horizon=4,
+    hidden=(8,),
+    batch_size=16,
+    buffer_size=256,
+    learning_starts=32,
+    prioritized=True,
+    ladder=True,
+)
 ITERATIONS = 40
 KINDS = {
     "single_learner_coarse": ("actor[0]", "learner"),
@@ -33,10 +43,11 @@ KINDS = {
     "central": ("worker[1]", "server"),
     "multi_learner": ("learner[0]", "learner[1]"),
     "fused": ("all[1]", "all[0]"),
+    "replay": ("actor[1]", "replay[0]", "learner"),
 }
 """The fragments that are killed, by distribution policy."""
 KILLS = 4 if os.environ.get("CHAOS") else 2
-"""For each of the five distribution policies."""
+"""For each distribution policy, at least."""
 WATCHDOG = 4.0
 
 
@@ -66,12 +77,17 @@ class Run:
             self.state = jax.tree.unflatten(structure, engine.state())
 
 
-def undisturbed() -> Any:
-    return plain(SMALL, make("CartPole-v1"), ITERATIONS)[0]
+def algorithm_for(policy: str) -> Algorithm:
+    return REPLAY if policy == "replay" else SMALL
+
+
+def undisturbed(policy: str = "") -> Any:
+    return plain(algorithm_for(policy), make("CartPole-v1"), ITERATIONS)[0]
 
 
 def start_run(policy: str, restarts: int = KILLS, watchdog: float = 15.0) -> Run:
-    return Run(apart(SMALL, make("CartPole-v1"), policy, 2, EngineOptions(restarts=restarts, watchdog=watchdog)))
+    options = EngineOptions(restarts=restarts, watchdog=watchdog)
+    return Run(apart(algorithm_for(policy), make("CartPole-v1"), policy, 2, options))
 
 
 @pytest.mark.full
@@ -79,18 +95,20 @@ def start_run(policy: str, restarts: int = KILLS, watchdog: float = 15.0) -> Run
     "policy", [pytest.param(name, marks=() if name == "central" else pytest.mark.full) for name in KINDS]
 )
 def test_killed_workers_do_not_change_the_result(policy: str, capfd: pytest.CaptureFixture[str]) -> None:
-    run = start_run(policy)
-    moments = sorted(random.sample(range(ITERATIONS), KILLS))
+    victims = KINDS[policy]
+    kills = max(KILLS, len(victims))
+    run = start_run(policy, restarts=kills)
+    moments = sorted(random.sample(range(ITERATIONS), kills))
     reported = []
     for report in run.reports(ITERATIONS):
         if report.iteration in moments:
-            run.send(KINDS[policy][moments.index(report.iteration) % 2], signal.SIGKILL)
+            run.send(victims[moments.index(report.iteration) % len(victims)], signal.SIGKILL)
         reported.append(report.iteration)
     assert reported == list(range(ITERATIONS)), f"every iteration is reported once; killed after {moments}"
-    assert_same(undisturbed(), run.state, 1e-5)
+    assert_same(undisturbed(policy), run.state, 1e-5)
     output = capfd.readouterr().err
     messages = [line for line in output.splitlines() if line.startswith("fragmenta: ")]
-    assert len(messages) == KILLS, output
+    assert len(messages) == kills, output
     for line in messages:
         assert re.search(r"was killed by SIGKILL; replaced \(\d of \d+\), resuming after \d+ iterations", line), line
 
@@ -270,23 +288,33 @@ def test_a_mistake_that_only_another_process_can_detect_is_one_line() -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("env", ["CartPole-v1", pytest.param("gymnasium:CartPole-v1", marks=pytest.mark.full)])
-def test_a_free_running_actor_is_replaced_while_training_continues(env: str) -> None:
-    run = Run(apart(IMPALA(num_envs=4, horizon=8, hidden=(8,)), make(env), "single_learner_async", 2, EngineOptions()))
+@pytest.mark.parametrize(
+    ("env", "policy", "victim"),
+    [
+        ("CartPole-v1", "single_learner_async", "actor[0]"),
+        ("gymnasium:CartPole-v1", "single_learner_async", "actor[0]"),
+        ("CartPole-v1", "replay_async", "actor[0]"),
+        ("CartPole-v1", "replay_async", "replay[0]"),
+    ],
+)
+def test_a_free_running_worker_is_replaced_while_training_continues(env: str, policy: str, victim: str) -> None:
+    algorithm = REPLAY if policy == "replay_async" else IMPALA(num_envs=4, horizon=8, hidden=(8,))
+    run = Run(apart(algorithm, make(env), policy, 2, EngineOptions()))
+    feeder = run.setup.plan.feeder
     killed = back = 0.0
     arrivals: list[tuple[float, str | None]] = []
     for report in run.reports(1_000_000):
         now = time.monotonic()
         arrivals.append((now, report.source))
-        if not killed and {source for _, source in arrivals} == {"actor[0]", "actor[1]"}:
+        if not killed and {source for _, source in arrivals} == {f"{feeder}[0]", f"{feeder}[1]"}:
             killed = now
-            run.send("actor[0]", signal.SIGKILL)
-        replaced = run.placed_at["actor[0]"]
-        if killed and replaced > killed and now > replaced and report.source == "actor[0]":
+            run.send(victim, signal.SIGKILL)
+        replaced = run.placed_at[victim]
+        if killed and replaced > killed and now > replaced and report.source == f"{feeder}[0]":
             back = now
             break
         assert now < (killed or now) + 90, "the new one does not deliver"
     assert back
-    meanwhile = [at for at, source in arrivals if source == "actor[1]" and killed < at < replaced]
+    meanwhile = [at for at, source in arrivals if source == f"{feeder}[1]" and killed < at < replaced]
     assert meanwhile
     assert meanwhile[-1] > replaced - 1, "training waited for the new one"

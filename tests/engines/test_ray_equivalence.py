@@ -10,7 +10,7 @@ from fragmenta import Cluster, make, project, trace
 from fragmenta.engines import ENGINES, EngineOptions, Setup
 from helpers import assert_same, initial_state
 from ray_nodes import Nodes
-from test_equivalence import CASES, ITERATIONS, POLICIES, expected
+from test_equivalence import CASES, ITERATIONS, expected, policies_for
 
 
 @pytest.fixture(scope="module")
@@ -31,9 +31,8 @@ def matrix() -> list[Any]:
             id=f"{case}-{policy}-{replicas}",
         )
         for case in CASES
-        for policy in POLICIES
+        for policy in policies_for(case)
         for replicas in (1, 2)
-        if (case, policy) != ("odd", "central")  # it has no `gradient` and `apply` stages
     ]
 
 

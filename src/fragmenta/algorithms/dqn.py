@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from fragmenta.algorithms.encoding import Encoded
 from fragmenta.algorithms.limits import COUNT, FRACTION, Limit
-from fragmenta.algorithms.off_policy import OffPolicy, TargetLearner
+from fragmenta.algorithms.off_policy import OffPolicy, OffPolicyState, TargetLearner
 from fragmenta.envs import Discrete, Environment
 from fragmenta.errors import ConfigError
 from fragmenta.nn.q_networks import QNetwork
@@ -76,14 +76,21 @@ class DQN(OffPolicy):
         return {**params, "q": self._network(env).init(key, encoded.actor)}
 
     @stage
-    def act(self, env: Environment, params: Any, observation: Any, keys: jax.Array, steps: jax.Array) -> jax.Array:
-        """The best action of each environment, or a random one."""
+    def act(self, env: Environment, params: Any, observation: Any, keys: jax.Array, explore: jax.Array) -> jax.Array:
+        """The best action of each environment or, with its probability `explore`, a random one."""
         if self.noisy:
             rows = jax.tree.map(lambda x: x[:, None], observation)
             noisy = jax.vmap(lambda row, key: self.values(env, params, row, key)[0])
             return jnp.argmax(noisy(rows, keys), axis=-1).astype(jnp.int32)
         encoded = self.encode(env, params, observation)
-        return epsilon_greedy(keys, self.values_of(env, params, encoded), self._exploration(steps), encoded.legal)
+        return epsilon_greedy(keys, self.values_of(env, params, encoded), explore, encoded.legal)
+
+    def exploring(self, state: OffPolicyState, steps: jax.Array) -> jax.Array:
+        """The probability of a random action in each environment."""
+        if self.ladder:
+            return 0.4 ** (1.0 + 7.0 * state.env_index / jnp.maximum(1, state.envs - 1))
+        decay = self.exploration_share * self.total_steps
+        return jnp.full(self.num_envs, decayed(self.exploration, self.final_exploration, steps, decay))
 
     def decide(
         self, env: Environment, params: Any, observation: Any, alive: Any, memory: Any, keys: jax.Array | None
@@ -145,13 +152,6 @@ class DQN(OffPolicy):
 
     def _support(self) -> jax.Array:
         return jnp.linspace(*self.value_range, self.atoms)
-
-    def _exploration(self, steps: jax.Array) -> jax.Array:
-        """The probability of a random action in each environment."""
-        if self.ladder:
-            return 0.4 ** (1.0 + 7.0 * jnp.arange(self.num_envs) / max(1, self.num_envs - 1))
-        decay = self.exploration_share * self.total_steps
-        return jnp.full(self.num_envs, decayed(self.exploration, self.final_exploration, steps, decay))
 
     def _network(self, env: Environment) -> QNetwork:
         assert isinstance(env.action_space, Discrete)

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from fragmenta.algorithms.axis import Axis
 from fragmenta.algorithms.limits import COUNT, FRACTION, NOT_NEGATIVE, Limit
 from fragmenta.algorithms.neural import NeuralAlgorithm
 from fragmenta.envs import Box, Environment, Transition, World
@@ -39,6 +40,10 @@ class OffPolicyState(NamedTuple):
     keys: jax.Array
     iteration: jax.Array
     """How many iterations there were before."""
+    env_index: jax.Array
+    """The index of each environment, so that a replica that holds some of them knows which."""
+    envs: jax.Array
+    """How many environments there are, over all replicas."""
     memory: Any = ()
     """Memory of the episode, per environment, if the algorithm has one."""
 
@@ -47,6 +52,7 @@ class OffPolicyState(NamedTuple):
 class OffPolicy(NeuralAlgorithm):
     """Learns from a replay of earlier steps; a subclass writes `init_params`, `act` and `gradient`."""
 
+    allows_lag: ClassVar[bool] = True  # it learns from the actions of any earlier policy
     targets: ClassVar[tuple[str, ...]] = ()
     """The networks that have a slower copy, by name; all if there are none here."""
 
@@ -105,6 +111,15 @@ class OffPolicy(NeuralAlgorithm):
             problem = f"{type(self).__name__} trains one agent, but {type(env).__name__} has {env.team_size}"
             raise ConfigError(f"{problem}: use mappo")
 
+    def axes(self, env: Environment) -> tuple[Axis, ...]:
+        """With fewer environments there is less of everything that they contribute equally to."""
+
+        def resized(count: int) -> tuple[Any, Environment]:
+            batch_size = self.batch_size // self.num_envs * count
+            return dataclasses.replace(self, num_envs=count, batch_size=batch_size, buffer_size=self.rows * count), env
+
+        return Axis("envs", "environments", self.num_envs, resized), *super().axes(env)[1:]
+
     @property
     def rebuildable(self) -> tuple[str, ...]:
         return ("replay",)
@@ -126,15 +141,20 @@ class OffPolicy(NeuralAlgorithm):
         noise_key = jax.random.fold_in(params_key, 2)
         learner = TargetLearner(params, self._slow(params), optimizer, jnp.zeros((), jnp.int32), noise_key)
         replay = empty_replay(self.empty_step(env, world), self.rows, self.prioritized)
-        return OffPolicyState(world, learner, replay, keys_by_index(train_key, self.num_envs), jnp.zeros((), jnp.int32))
+        keys, count = keys_by_index(train_key, self.num_envs), jnp.asarray(self.num_envs, jnp.int32)
+        return OffPolicyState(world, learner, replay, keys, jnp.zeros((), jnp.int32), jnp.arange(self.num_envs), count)
 
     def init_params(self, env: Environment, key: jax.Array, observation: Any) -> dict[str, Any]:
         """The networks by name, before the first iteration."""
         raise NotImplementedError
 
-    def act(self, env: Environment, params: Any, observation: Any, keys: jax.Array, steps: jax.Array) -> Any:
-        """An action for every observation, after `steps` of the run; a stage."""
+    def act(self, env: Environment, params: Any, observation: Any, keys: jax.Array, explore: Any, /) -> Any:
+        """An action for every observation, with what `exploring` returns; a stage."""
         raise NotImplementedError
+
+    def exploring(self, state: OffPolicyState, steps: jax.Array) -> Any:
+        """What `act` explores by, after `steps` of the run: by these steps, unless a subclass says otherwise."""
+        return steps
 
     def gradient(self, env: Environment, learner: TargetLearner, batch: Any, keys: jax.Array) -> tuple[Any, Any]:
         """The gradients of the losses on a batch, the error of every step, and the losses by name; a stage."""
@@ -146,37 +166,39 @@ class OffPolicy(NeuralAlgorithm):
 
     def iterate(self, env: Environment, state: OffPolicyState) -> tuple[OffPolicyState, dict[str, jax.Array]]:
         keys, act_keys, sample_keys, learn_keys = split_each(state.keys, 4)
-        steps = state.iteration * self.steps_per_iteration
-        (world, memory), trajectory = self.collect(
-            env, self.params(state), (state.world, state.memory), act_keys, steps
-        )
+        # Not by `num_envs`: where replicas do not wait for each other, that is how many one replica has.
+        steps = state.iteration * state.envs * self.horizon
+        explore, start = self.exploring(state, steps), (state.world, state.memory)
+        (world, memory), trajectory = self.collect(env, self.params(state), start, act_keys, explore)
         replay = self.insert(state.replay, trajectory)
         importance = self.importance + (1.0 - self.importance) * jnp.minimum(steps / self.total_steps, 1.0)
         batches = self.sample(replay, sample_keys, importance)
         # Not by the steps of the run: a resumed one may have an empty replay.
-        is_ready = state.replay.filled * self.num_envs >= min(self.learning_starts, self.rows * self.num_envs)
+        is_ready = state.replay.filled * state.envs >= jnp.minimum(self.learning_starts, self.rows * state.envs)
         learner, error, losses = self.learn(env, state.learner, batches, learn_keys, is_ready)
         if self.prioritized:
             replay = self.prioritize(replay, batches.rows, error)
-        return OffPolicyState(world, learner, replay, keys, state.iteration + 1, memory), losses
+        ratio = is_ready * (self.updates * self.batch_size / self.steps_per_iteration)
+        state = state._replace(world=world, learner=learner, replay=replay, keys=keys, memory=memory)
+        return state._replace(iteration=state.iteration + 1), losses | {"replay_ratio": ratio}
 
     def collect(
-        self, env: Environment, params: Any, start: tuple[World, Any], keys: jax.Array, steps: jax.Array
+        self, env: Environment, params: Any, start: tuple[World, Any], keys: jax.Array, explore: Any
     ) -> tuple[tuple[World, Any], Transition]:
-        """Act for `horizon` steps, after `steps` of the run: world and memory afterwards, and the trajectory."""
+        """Act for `horizon` steps, with what `exploring` returns: world and memory afterwards, and the trajectory."""
         params = self.acting(params)
 
         def tick(carry: tuple[World, Any], time: jax.Array) -> tuple[tuple[World, Any], Transition]:
-            return self.tick(env, params, carry, fold_each(keys, time), steps)
+            return self.tick(env, params, carry, fold_each(keys, time), explore)
 
         return jax.lax.scan(tick, start, jnp.arange(self.horizon))
 
     def tick(
-        self, env: Environment, params: Any, start: tuple[World, Any], keys: jax.Array, steps: jax.Array
+        self, env: Environment, params: Any, start: tuple[World, Any], keys: jax.Array, explore: Any
     ) -> tuple[tuple[World, Any], Transition]:
         """Act for one step: world and memory afterwards, and what the replay stores of it."""
         world, memory = start
-        world, transition = self.stepped(env, world, self.act(env, params, self.view(world), keys, steps))
+        world, transition = self.stepped(env, world, self.act(env, params, self.view(world), keys, explore))
         return (world, memory), transition
 
     def view(self, world: World) -> Any:
@@ -201,6 +223,8 @@ class OffPolicy(NeuralAlgorithm):
         self, env: Environment, learner: TargetLearner, batches: Any, keys: jax.Array, is_ready: jax.Array
     ) -> tuple[TargetLearner, jax.Array, dict[str, jax.Array]]:
         """An update on each batch, unless it is too early: the learner, the error of every step, and the losses."""
+        # Not in `sample`, where the largest weight would have to be agreed on among the shards of the replay.
+        batches = batches._replace(weight=batches.weight / jnp.max(batches.weight))
 
         def update(learner: TargetLearner, x: tuple[Any, jax.Array]) -> tuple[TargetLearner, Any]:
             batch, index = x
@@ -240,7 +264,7 @@ class OffPolicy(NeuralAlgorithm):
         return replay._replace(priorities=set_rows(replay.priorities, rows, priority))
 
     def share_done(self, state: OffPolicyState) -> jax.Array:
-        return jnp.minimum(state.iteration / self.iterations, 1.0)
+        return jnp.minimum(state.iteration * state.envs * self.horizon / self.total_steps, 1.0)
 
     def _slow(self, params: dict[str, Any]) -> dict[str, Any]:
         return {name: part for name, part in params.items() if name in (self.targets or params)}

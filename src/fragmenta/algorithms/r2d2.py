@@ -63,21 +63,21 @@ class R2D2(Remembering, DQN):
         return super().empty_step(env, world)._replace(observation=remembered)
 
     def tick(
-        self, env: Environment, params: Any, start: tuple[World, Any], keys: jax.Array, steps: jax.Array
+        self, env: Environment, params: Any, start: tuple[World, Any], keys: jax.Array, explore: Any
     ) -> tuple[tuple[World, Any], Transition]:
         world, memory = start
         remembered = RecurrentInput(world.observation, memory)
-        action, memory = self.act(env, params, remembered, keys, steps)
+        action, memory = self.act(env, params, remembered, keys, explore)
         world, transition = self.stepped(env, world, action)
         memory = clear_ended(transition.terminated | transition.truncated, memory)
         return (world, memory), transition._replace(observation=remembered)
 
     @stage
-    def act(self, env: Environment, params: Any, observation: RecurrentInput, keys: jax.Array, steps: jax.Array) -> Any:
+    def act(self, env: Environment, params: Any, observation: RecurrentInput, keys: jax.Array, explore: Any) -> Any:
         """The best action of each environment or a random one, and the next memory."""
         memory, encoded = self.remember(env, params, observation)
         values = self.values_of(env, params, encoded)
-        return epsilon_greedy(keys, values, self._exploration(steps), encoded.legal), memory
+        return epsilon_greedy(keys, values, explore, encoded.legal), memory
 
     def decide(
         self, env: Environment, params: Any, observation: Any, alive: Any, memory: Any, keys: jax.Array | None

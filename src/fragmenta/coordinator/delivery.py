@@ -1,17 +1,18 @@
 """Checks on what asynchronous fragments may exchange."""
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterable, Mapping
 
 from fragmenta.errors import ConfigError
-from fragmenta.graph import Graph, Instruction, Plan, Program, Recv, Send, Value
+from fragmenta.graph import Graph, Instruction, Plan, Program, Recv, Repeat, Send, Value
 from fragmenta.graph.layout import Layout
 
 
 def check_delivery(plan: Plan) -> None:
     """Reject deliveries that cannot work.
 
-    Afterwards a value that is not delivered `every` crosses once per iteration, and there is no deadlock: of two
-    asynchronous fragments one takes `any` and the other `latest`.
+    Afterwards a value that is not delivered `every` crosses once per iteration, and there is no deadlock: asynchronous
+    fragments are a chain, in which each takes `any` from the next, and the last takes `latest` from the first.
     """
     for interface in plan.interfaces:
         if interface.times > 1 and not interface.delivery.waits:
@@ -26,8 +27,9 @@ def check_delivery(plan: Plan) -> None:
                     f"fragment '{program.fragment.name}' takes '{delivery.kind}' from '{delivery.source}' with lag "
                     f"{delivery.lag}: lag must be 0 or 1, and 0 unless the kind is 'every'"
                 )
-            if delivery.kind != "every":
-                _check_pair(plan, program, plan[delivery.source])
+    takes_any = {p.fragment.name: d.source for p in plan.programs for d in p.fragment.delivery if d.kind == "any"}
+    if takes_any or any(d.kind != "every" for p in plan.programs for d in p.fragment.delivery):
+        _check_chain(plan, takes_any)
 
 
 def check_parts(plan: Plan, full_graph: Graph, split_state: Mapping[int, Layout]) -> None:
@@ -70,22 +72,33 @@ def _values(graph: Graph) -> list[Value]:
     return [*graph.block.inputs, *(v for node in graph.block.walk() for v in node.outputs)]
 
 
-def _check_pair(plan: Plan, program: Program, other: Program) -> None:
-    one, two = program.fragment, other.fragment
-    kinds = {one.delivery_from(two.name).kind, two.delivery_from(one.name).kind}
-    if kinds != {"any", "latest"} or len(plan.programs) > 2:
+def _check_chain(plan: Plan, takes_any: dict[str, str]) -> None:
+    chain = [name for name in takes_any if name not in takes_any.values()][:1]
+    while chain and chain[-1] in takes_any and len(chain) < len(plan.programs):
+        chain.append(takes_any[chain[-1]])
+    kinds = {(chain[-1], chain[0]): "latest"} if chain else {}
+    kinds |= dict.fromkeys(itertools.pairwise(chain), "any")
+    replies = {(other, one) for one, other in itertools.pairwise(chain)}
+    declared = {(p.fragment.name, d.source): d.kind for p in plan.programs for d in p.fragment.delivery}
+    wrong = [pair for pair, kind in declared.items() if kinds.get(pair, "reply" if pair in replies else "") != kind]
+    crossing = [(i.consumer, i.producer) for i in plan.interfaces if i.delivery.kind == "every"]
+    names = ", ".join(f"'{program.fragment.name}'" for program in plan.programs)
+    if len(chain) < len(plan.programs) or wrong or crossing or not kinds.keys() <= declared.keys():
+        consumer, producer = next(iter([*wrong, *crossing]), (chain or [names])[0:1] * 2)
         raise ConfigError(
-            f"fragments '{one.name}' and '{two.name}' of distribution policy '{plan.policy}' cannot be asynchronous: "
-            f"there must be exactly two fragments, of which one takes 'any' from the other, and that one 'latest'"
+            f"fragments {names} of distribution policy '{plan.policy}' cannot be asynchronous (what '{consumer}' takes "
+            f"from '{producer}'): the first must take 'any' from the second, that one 'any' from the next, if there is "
+            f"one, and the last 'latest' from the first; what goes back to the one before is a 'reply'"
         )
-    learner, actor = (program, other) if one.delivery_from(two.name).kind == "any" else (other, program)
+    learner, *others = (plan[name] for name in chain)
     name = learner.fragment.name
-    if learner.fragment.replicas > 1 or actor.together:
-        which = name if learner.fragment.replicas > 1 else actor.fragment.name
-        raise ConfigError(
-            f"the replicas of fragment '{which}' run iterations in lockstep, so '{name}' cannot take their data in any "
-            f"order: let them exchange values with '{name}' only, and give '{name}' one replica"
-        )
+    for program in (learner, *others):
+        if program.together or (program is learner and program.fragment.replicas > 1):
+            raise ConfigError(
+                f"the replicas of fragment '{program.fragment.name}' run iterations in lockstep, so '{name}' cannot "
+                f"take their data in any order: let them exchange values with '{name}' only, and give '{name}' one "
+                f"replica"
+            )
     _check_order(plan, learner)
 
 
@@ -95,13 +108,40 @@ def _check_order(plan: Plan, learner: Program) -> None:
     for crossing in _top_level(learner):
         if isinstance(crossing, Recv):
             has_received = True
-        elif has_received:
+        elif has_received and crossing.interface.delivery.kind == "latest":
             value = f"'{crossing.interface.name}' {crossing.interface.value}"
             raise ConfigError(
                 f"{value} goes to '{crossing.interface.consumer}' and depends on what that sends in the same "
                 f"iteration, so both would wait forever: this algorithm cannot run under distribution policy "
                 f"'{plan.policy}'"
             )
+
+
+def replies_last(instructions: Iterable[Instruction]) -> tuple[Instruction, ...]:
+    """The same instructions, those that need a reply after all others.
+
+    Afterwards everything that the reply may depend on is sent before it is waited for; ConfigError if that cannot be.
+    """
+    before: list[Instruction] = []
+    after: list[Instruction] = []
+    late_values: set[int] = set()
+    for instruction in instructions:
+        if isinstance(instruction, Recv):
+            is_late = instruction.interface.delivery.kind == "reply"
+            outputs: tuple[Value, ...] = (instruction.interface.value,)
+        elif isinstance(instruction, Send):
+            value, outputs = instruction.interface.value, ()
+            if is_late := value.id in late_values:
+                raise ConfigError(
+                    f"'{instruction.interface.name}' {value} depends on a reply of '{instruction.interface.consumer}' "
+                    f"and goes to it in the same iteration, so both would wait forever"
+                )
+        else:
+            node = instruction.loop if isinstance(instruction, Repeat) else instruction.node
+            is_late, outputs = any(v.id in late_values for v in node.inputs), node.outputs
+        late_values.update(v.id for v in outputs if is_late)
+        (after if is_late else before).append(instruction)
+    return (*before, *after)
 
 
 def _top_level(program: Program) -> list[Send | Recv]:

@@ -29,6 +29,7 @@ def demand(placement: Placement, ownership: Ownership, views: dict[str, View]) -
     solver.adopt_orphans()
     solver.settle()
     solver.senders(placement.graph.block, placement.graph.state_inputs)
+    solver.relay()
     reporter = tuple(solver.reporter(metric) for metric in placement.graph.metrics)
     return Demand({key: frozenset(value) for key, value in solver.needs.items()}, solver.sender, reporter)
 
@@ -46,6 +47,10 @@ class _Solver:
             f.name for f in placement.fragments if views[f.name].replicas == 1 and f.name not in free_running
         ]
         self.singles = frozenset(unreplicated)
+        self.feeders = {f.name: d.source for f in placement.fragments for d in f.delivery if d.kind == "any"}
+        """For fragments that take `any`: the fragment that everything from free-running fragments arrives through, so
+        that all of it is of one replica."""
+        self.glue_of_replicas = self._glue_of_replicas() if self.feeders else frozenset()
         self.keeper = unreplicated[0] if unreplicated else placement.fragments[0].name
 
     def size(self) -> int:
@@ -112,6 +117,8 @@ class _Solver:
         """The fragment that computes glue for `fragment`: itself, unless it cannot or fewer bytes cross otherwise."""
         sources = self.fragments[node.outputs[0].id]
         view = self.views[fragment]
+        if node.id in self.glue_of_replicas and fragment in self.singles & self.feeders.keys():
+            return self.feeders[fragment]
         if node.id in view.external_glue:
             return prefer(self.placement, sources & self.singles)
         if len(sources) != 1 or fragment in sources:
@@ -123,6 +130,18 @@ class _Solver:
             return fragment
         smaller = sum(v.bytes for v in node.outputs) <= sum(v.bytes for v in inputs)
         return other if smaller and not all(fragment in self.of(v) for v in inputs) else fragment
+
+    def _glue_of_replicas(self) -> frozenset[int]:
+        """Glue that computes with state that differs across free-running replicas and that no fragment owns, as keys
+        per environment: a fragment without replicas cannot have a copy of it."""
+        split_state = set().union(*(view.layouts for view in self.views.values()))
+        values = {v.id for v in self.placement.graph.state_inputs if v.id in split_state and not self.owner[v.id]}
+        nodes = set()
+        for node in self.placement.graph.block.nodes:
+            if isinstance(node, Glue) and any(v.id in values for v in node.inputs):
+                nodes.add(node.id)
+                values.update(v.id for v in node.outputs)
+        return frozenset(nodes)
 
     def _loop(self, loop: Loop) -> None:
         for param, result, first, last in zip(
@@ -175,3 +194,15 @@ class _Solver:
     def _from(self, value: Value, home: str | None) -> None:
         if home:
             self.sender.update({(value.id, fragment): home for fragment in self.of(value) - {home}})
+
+    def relay(self) -> None:
+        """Let what a fragment that takes `any` needs from other free-running fragments arrive through its feeder."""
+        for (value, consumer), home in list(self.sender.items()):
+            feeder = self.feeders.get(consumer)
+            while feeder and home in self.feeders.values() and home != feeder:
+                self.sender[value, consumer] = feeder
+                if feeder in self.needs[value]:
+                    break
+                self.needs[value].add(feeder)
+                self.sender[value, feeder] = home
+                consumer, feeder = feeder, self.feeders.get(feeder)

@@ -2,12 +2,13 @@
 
 import dataclasses
 
-from fragmenta.coordinator.delivery import check_delivery, check_parts
+from fragmenta.coordinator.delivery import check_delivery, check_parts, replies_last
 from fragmenta.coordinator.demand import Demand, demand
 from fragmenta.coordinator.partition.analyse import Partitioner
 from fragmenta.coordinator.place import Placement
 from fragmenta.coordinator.sources import Ownership, ownership_of
 from fragmenta.coordinator.views import View, view, whole_view
+from fragmenta.errors import ConfigError
 from fragmenta.graph import (
     Block,
     Call,
@@ -86,6 +87,9 @@ def asynchronous_plan(placement: Placement, policy: str) -> Plan:
     Everything is traced at the size of one replica's environments, because data arrives from one replica at a time.
     """
     replicated = [f for f in placement.fragments if f.replicas > 1 and f.axis]
+    if len({f.replicas for f in replicated}) > 1:
+        counts = " and ".join(f"{f.replicas} of '{f.name}'" for f in replicated)
+        raise ConfigError(f"asynchronous fragments have as many replicas as each other, but there are {counts}")
     if not replicated:
         ownership = ownership_of(placement)
         plan = cut(placement, policy, {f.name: whole_view(placement, f) for f in placement.fragments}, ownership)
@@ -125,7 +129,7 @@ def cut(placement: Placement, policy: str, views: dict[str, View], ownership: Ow
             fragment=its_view.fragment,
             replicas=its_view.replicas,
             parts=its_view.parts,
-            instructions=(*instructions[name], *map(Compute, last)),
+            instructions=replies_last([*instructions[name], *map(Compute, last)]),
             graph=its_view.graph,
             state=state,
             metrics=metrics,
@@ -196,9 +200,10 @@ class _Cutter:
         return [Compute(node) for node in nodes if node]
 
     def _exchange(self, value: Value, programs: dict[str, list[Instruction]], times: int) -> None:
-        for consumer in self.views:
-            producer = self.needs.sender.get((value.id, consumer))
-            if producer is not None and self.has(value, consumer):
+        senders = {name: s for name in self.views if (s := self.needs.sender.get((value.id, name)))}
+        # Where one consumer passes it on to another, that one receives it first.
+        for consumer, producer in sorted(senders.items(), key=lambda pair: pair[1] in senders):
+            if self.has(value, consumer):
                 interface = self._interface(value, producer, consumer, times)
                 self.interfaces.append(interface)
                 programs[producer].append(Send(interface))
@@ -227,8 +232,9 @@ class _Cutter:
 
 def _operator(producer_layout: Layout, consumer_layout: Layout, source: View, target: View) -> Operator:
     """The operator that follows from both sides' replica counts and layouts of the value."""
-    if target.fragment.delivery_from(source.fragment.name).kind == "any":
-        return Operator.GATHER if source.replicas > 1 else Operator.SEND
+    kind = target.fragment.delivery_from(source.fragment.name).kind
+    if kind in ("any", "reply"):
+        return Operator.GATHER if kind == "any" and source.replicas > target.replicas else Operator.SEND
     if source.replicas == 1 or producer_layout == WHOLE:
         if target.replicas == 1:
             return Operator.SEND

@@ -96,13 +96,12 @@ def report(
     shares: dict[str, list[float]] = {}
     for fragment, share in busy:
         shares.setdefault(fragment, []).append(share)
-    (feeder,) = plan.free_running or ("",)
     return IterationReport(
         iteration,
         {i: value for outcome in outcomes for i, value in outcome.metrics.items()},
         {fragment: sum(values) / len(values) for fragment, values in shares.items()},
         max((outcome.lag for outcome in outcomes if outcome.lag is not None), default=None),
-        next((f"{feeder}[{outcome.source}]" for outcome in outcomes if outcome.source is not None), None),
+        next((f"{plan.feeder}[{outcome.source}]" for outcome in outcomes if outcome.source is not None), None),
         sum(outcome.dropped for outcome in outcomes),
         fill,
     )

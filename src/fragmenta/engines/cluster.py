@@ -264,17 +264,19 @@ class ClusterEngine:
         print(f"{trace}fragmenta: {prefix}{failure}; {action}", file=sys.stderr, flush=True)
 
     def _replace_free_runner(self, i: int, failure: LostError | FailedError) -> None:
-        """Replace a free-running worker while the others continue; once the budget is spent, continue without it."""
-        self._running_freely.pop(i, None)
+        """Replace a free-running worker, with those of other fragments that it waits for or that wait for it, while the
+        others continue; once the budget is spent, continue without them."""
+        chain = [j for j in self._free_runners if self._crew.places[j][1] == self._crew.places[i][1]]
+        for j in chain:
+            self._running_freely.pop(j, None)
+            self._crew.end(j)
         if self._restarts >= self._setup.options.restarts and self._running_freely and not is_permanent(failure):
             print(f"fragmenta: {failure}; training continues without it", file=sys.stderr, flush=True)
-            self._crew.end(i)
             return
         self._spend(failure)
-        self._crew.end(i)
-        thread = threading.Thread(target=self._add_free_runner, args=(i,), name="fragmenta-replaces", daemon=True)
-        self._replacing[i] = thread
-        thread.start()
+        work = {"target": self._add_free_runners, "args": (chain,), "name": "fragmenta-replaces"}
+        self._replacing[i] = threading.Thread(**work, daemon=True)
+        self._replacing[i].start()
 
     def _await_replacements(self) -> None:
         for thread in self._replacing.values():
@@ -282,16 +284,17 @@ class ClusterEngine:
         self._replacing.clear()
         self._failed_replacements.clear()
 
-    def _add_free_runner(self, i: int) -> None:
+    def _add_free_runners(self, chain: list[int]) -> None:
         try:
-            self._crew.start([i])
-            self._crew.connect([i])
-            leaves = self._episodes.renewed_state(self._leaves, (self._good, self._restarts), only=i)
-            self._crew.peers[i].answer(self._begin_load(i, leaves), self._crew.patience)
-            self._let_run_freely(i)
+            self._crew.start(chain)
+            self._crew.connect(chain)
+            leaves = self._episodes.renewed_state(self._leaves, (self._good, self._restarts), only=chain)
+            for i in chain:
+                self._crew.peers[i].answer(self._begin_load(i, leaves), self._crew.patience)
+                self._let_run_freely(i)
         except (LostError, FailedError) as failure:
-            self._failed_replacements[i] = failure
-            self._crew.inbox.put((self._crew.peers[i], None, []))  # wakes `_next_report`
+            self._failed_replacements[chain[0]] = failure
+            self._crew.inbox.put((self._crew.peers[chain[0]], None, []))  # wakes `_next_report`
         except RuntimeError:
             if not self._crew.is_closed:  # else the error is only that nothing can be started any more
                 raise

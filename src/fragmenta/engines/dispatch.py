@@ -71,6 +71,11 @@ class Link:
         return self.interfaces[0].delivery
 
     @property
+    def box(self) -> tuple[str, str, int]:
+        """Identifies the mailbox that it shares with other links: all consumers of `latest` values share one."""
+        return self.producer, self.consumer, 0 if self.delivery.kind == "latest" else self.target
+
+    @property
     def name(self) -> str:
         """A unique name, the same in every process that builds the plan."""
         value = self.interfaces[0].value.id
@@ -89,6 +94,8 @@ def links(plan: Plan) -> list[Link]:
             bundles.setdefault(ends, []).append(interface)
     for (producer, consumer), interfaces in bundles.items():
         pairs = [(a, b) for a in range(replicas[producer]) for b in range(replicas[consumer])]
+        if interfaces[0].delivery.kind == "any" and replicas[consumer] > 1:
+            pairs = [(a, b) for a, b in pairs if a == b]
         result += [Link(producer, a, consumer, b, tuple(interfaces)) for a, b in pairs]
     return result
 
@@ -102,7 +109,7 @@ def ports_of(
     mailbox: Callable[[list[Link]], Mailbox],
 ) -> Ports:
     """The ports of one replica: `sender` and `receiver` return an end of a link, `mailbox` that of several links."""
-    ports = Ports({}, {}, {}, {})
+    ports = Ports({}, {}, {}, {}, {})
     boxes: dict[tuple[bool, str], list[Link]] = {}
     for interface in plan.interfaces:
         if interface.producer == fragment and interface.delivery.kind == "every":
@@ -121,6 +128,9 @@ def ports_of(
         else:
             ports.incoming.setdefault(key, []).append(receiver(link))
     for (sends, other), group in boxes.items():
+        if sends and group[0].delivery.kind == "reply":
+            ports.replies[other] = [mailbox([link]) for link in group]
+            continue
         (ports.posts if sends else ports.pickups)[other] = mailbox(group)
     return ports
 
@@ -133,8 +143,8 @@ def assign(
 ) -> list[Assignment]:
     """One assignment per worker, all in this process; both ends of a link are the same object."""
     channels = {link.name: channel() for link in links(plan) if link.delivery.kind == "every"}
-    boxes = {(i.producer, i.consumer): i.delivery for i in plan.interfaces if i.delivery.kind != "every"}
-    mailboxes = {pair: mailbox(delivery) for pair, delivery in boxes.items()}
+    boxes = {link.box: link.delivery for link in links(plan) if link.delivery.kind != "every"}
+    mailboxes = {box: mailbox(delivery) for box, delivery in boxes.items()}
 
     return [
         Assignment(
@@ -146,7 +156,7 @@ def assign(
                 replica,
                 lambda link: channels[link.name],
                 lambda link: channels[link.name],
-                lambda group: mailboxes[group[0].producer, group[0].consumer],
+                lambda group: mailboxes[group[0].box],
             ),
         )
         for program, places in zip(plan.programs, deployments, strict=True)
@@ -163,6 +173,8 @@ def connections(assignments: Sequence[Assignment]) -> dict[str, list[End | Mailb
             pairs.setdefault(f"{producer} -> {consumer}", []).extend(channels)
         for consumer, box in assignment.ports.posts.items():
             pairs.setdefault(f"{producer} -> {consumer}", []).append(box)
+        for consumer, replies in assignment.ports.replies.items():
+            pairs.setdefault(f"{producer} -> {consumer}", []).extend(replies)
     return {pair: channels for pair, channels in pairs.items() if channels}
 
 
@@ -197,9 +209,15 @@ def time_workers(plan: Plan, assignments: Sequence[Assignment], window: Window) 
                 ]
         for boxes, side in ((ports.posts, "consumer"), (ports.pickups, "producer")):
             for peer, box in boxes.items():
-                between = [i for i in plan.interfaces if getattr(i, side) == peer and name in (i.producer, i.consumer)]
+                between = _between(plan, (name, peer) if side == "consumer" else (peer, name))
                 boxes[peer] = TimedMailbox(box, stopwatch, between)
+        for peer, replies in ports.replies.items():
+            ports.replies[peer] = [TimedMailbox(box, stopwatch, _between(plan, (name, peer))) for box in replies]
     return stopwatches
+
+
+def _between(plan: Plan, ends: tuple[str, str]) -> list[Interface]:
+    return [interface for interface in plan.interfaces if (interface.producer, interface.consumer) == ends]
 
 
 def collect(plan: Plan, states: Sequence[tuple[Program, dict[int, Any]]], initial: Sequence[Any]) -> list[Any]:

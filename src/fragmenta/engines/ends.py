@@ -27,8 +27,8 @@ class Ends:
         self._exchange = exchange
         self._senders: dict[str, Sender] = {}
         self._receivers: dict[str, Receiver] = {}
-        self._boxes: dict[tuple[str, str], Any] = {}
-        """Mailboxes in this process, by producer and consumer."""
+        self._boxes: dict[tuple[str, str, int], Any] = {}
+        """Mailboxes in this process, by the `box` of their links."""
         self._pumps: dict[str, Pump] = {}
         self._lock, self._closed = threading.Lock(), False
 
@@ -54,7 +54,7 @@ class Ends:
                 self._senders[link.name] = ArraySender(pipe)
             elif kind == "any":
                 must_be_fresh = link.delivery.max_lag is not None
-                self._boxes[link.producer, link.consumer] = BundleSender(pipe, _keys(link), must_be_fresh)
+                self._boxes[link.box] = BundleSender(pipe, _keys(link), must_be_fresh)
             else:
                 self._replace_pump(link, lambda: pump_out(self._box(link), pipe, _keys(link)))
 
@@ -68,7 +68,7 @@ class Ends:
 
     def mailbox(self, group: list[Link]) -> Mailbox:
         """This side of the mailbox that several links share."""
-        return self._boxes[group[0].producer, group[0].consumer]
+        return self._boxes[group[0].box]
 
     def end(self) -> None:
         """The consumers are finished: make posts return at once."""
@@ -85,10 +85,9 @@ class Ends:
             pump.close()
 
     def _box(self, link: Link) -> Any:
-        pair = link.producer, link.consumer
-        if pair not in self._boxes:
-            self._boxes[pair] = mailbox(link.delivery)
-        return self._boxes[pair]
+        if link.box not in self._boxes:
+            self._boxes[link.box] = mailbox(link.delivery)
+        return self._boxes[link.box]
 
     def _replace_pump(self, link: Link, start: Any) -> None:
         if link.name in self._pumps:

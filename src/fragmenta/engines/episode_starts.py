@@ -26,13 +26,13 @@ class EpisodeStarts:
         self.env = self._remote_env(self._hosts)
         """The environment to initialise the state with."""
 
-    def renewed_state(self, leaves: list[Any], salt: Sequence[int], only: int | None = None) -> list[Any]:
-        """The state to resume from: all host environments, or only those of process `only`, start new episodes.
+    def renewed_state(self, leaves: list[Any], salt: Sequence[int], only: Sequence[int] = ()) -> list[Any]:
+        """The state to resume from: all host environments, or those of processes `only`, start new episodes.
 
         With `only`, the entries of the other processes' environments are not valid. `salt` makes the new episodes
         differ from earlier ones.
         """
-        hosts = self._hosts if only is None else [i for i in self._hosts if i == only]
+        hosts = [i for i in self._hosts if i in only] if only else self._hosts
         if not hosts or self._setup.env.is_replayable:
             return leaves
         env = self._remote_env(hosts)

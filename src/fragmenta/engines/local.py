@@ -130,9 +130,7 @@ class LocalEngine:
         worker = self._workers[index]
         try:
             if self._runs_freely(worker):
-                while not self._ending.is_set():
-                    worker.iterate(1)
-                    worker.copy_state()
+                worker.run_freely(self._ending.is_set)
             else:
                 left = iterations
                 while left:

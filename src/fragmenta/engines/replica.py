@@ -104,9 +104,7 @@ class ReplicaProcess:
 
     def run_freely(self) -> None:
         """Train without waiting for others, until `end`."""
-        while not self._ending:
-            self._working.iterate(1)
-            self._working.copy_state()
+        self._working.run_freely(lambda: self._ending)
 
     def state(self) -> dict[int, np.ndarray]:
         """Its leaves of the state; for a free-running replica, those after its last iteration."""

@@ -9,11 +9,13 @@ class Delivery:
     """How a fragment receives values from another one, `source`.
 
     `every`: each value once, in order; with `lag` 1 that of the previous iteration, so that both run concurrently.
-    `latest`: the newest value, without waiting. `any`: from whichever replica of the source is first.
+    `latest`: the newest value, without waiting. `any`: from whichever replica of the source is first; between fragments
+    with as many replicas, from the one with the same index. `reply`: what the source, which takes `any`, computes from
+    the values that this replica sent last.
     """
 
     source: str
-    kind: Literal["every", "latest", "any"] = "every"
+    kind: Literal["every", "latest", "any", "reply"] = "every"
     lag: int = 0
     max_lag: int | None = None
     """For `latest`: results computed from values more than this many versions old are dropped."""

@@ -183,6 +183,12 @@ class Plan:
         return frozenset(i.producer for i in self.interfaces if i.delivery.kind == "any")
 
     @property
+    def feeder(self) -> str | None:
+        """The free-running fragment whose replicas the learner takes values from; None if there is none."""
+        any_taken = [i for i in self.interfaces if i.delivery.kind == "any"]
+        return next((i.producer for i in any_taken if i.consumer not in self.free_running), None)
+
+    @property
     def lags(self) -> bool:
         """Whether some fragment uses older values than the plain program would."""
         return not all(interface.delivery.waits for interface in self.interfaces)

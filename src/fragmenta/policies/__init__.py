@@ -9,6 +9,7 @@ from fragmenta.policies.central import central, central_async
 from fragmenta.policies.cluster import Cluster
 from fragmenta.policies.environments import environments
 from fragmenta.policies.fused import fused, multi_learner
+from fragmenta.policies.replay import replay, replay_async
 from fragmenta.policies.single_learner import single_learner_async, single_learner_coarse, single_learner_fine
 
 Policy = Callable[[tuple[str, ...], Cluster], Sequence[Fragment]]
@@ -21,11 +22,13 @@ POLICIES: dict[str, Policy] = {
     "multi_learner": multi_learner,
     "central": central,
     "environments": environments,
+    "replay": replay,
     "single_learner_async": single_learner_async,
     "central_async": central_async,
+    "replay_async": replay_async,
 }
 ALIASES = {"gpu_only": "fused"}
-WITH_ACTORS = (single_learner_coarse, single_learner_fine, single_learner_async)
+WITH_ACTORS = (single_learner_coarse, single_learner_fine, single_learner_async, replay, replay_async)
 """Those whose replicas step environments apart from the learner, so that one can step while another acts."""
 
 

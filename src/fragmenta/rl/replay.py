@@ -91,7 +91,8 @@ def sample_steps(
     """Draw `per_env` steps of every environment with its key, each with its return over `n_step` steps.
 
     Without priorities all steps are as likely. With them, a step is as likely as its priority is high, and `importance`
-    is how far the weights make up for it: 1 is fully.
+    is how far the weights make up for it: 1 is fully. Divide them by the largest of a batch, which only those who have
+    the steps of all environments know.
     """
     rows, weight = draw_starts(replay, keys, per_env, n_step, importance)
     return _with_returns(replay, rows, gamma, n_step, weight)
@@ -105,7 +106,7 @@ def draw_starts(
     if isinstance(replay.priorities, Priorities):
         rows, likelihood = draw_rows(replay.priorities, keys, per_env)
         weight = (jnp.maximum(likelihood, 1e-12) * available) ** -importance
-        return rows, weight / jnp.max(weight)
+        return rows, weight
     draw = jax.vmap(lambda key: jax.random.randint(key, (per_env,), 0, available), out_axes=1)
     age = draw(keys) + length  # the newest row has age 1
     rows = (replay.position - age) % replay.length

@@ -56,3 +56,5 @@ class Ports:
     incoming: dict[tuple[int, str], list[Receiver]]
     posts: dict[str, Mailbox]
     pickups: dict[str, Mailbox]
+    replies: dict[str, list[Mailbox]]
+    """For replies to another fragment, the mailbox of each of its replicas."""

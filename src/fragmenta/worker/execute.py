@@ -12,7 +12,7 @@ from fragmenta.graph import Interface
 from fragmenta.graph.program import sent
 from fragmenta.profiling.timeline import Stopwatch
 from fragmenta.worker.backends.burst import MOST
-from fragmenta.worker.channels.mailbox import Bundle
+from fragmenta.worker.bundles import Bundles
 from fragmenta.worker.channels.memory import ClosedError
 from fragmenta.worker.deploy import Deployment, Ports
 from fragmenta.worker.outcome import Outcome, Times
@@ -23,6 +23,9 @@ SAMPLE_EVERY = 16
 """On an accelerator, block to measure times only once in this many iterations: blocking costs throughput."""
 BURST_SECONDS = 0.1
 """Bursts double in size until one takes this long: Python overhead is negligible, and progress still shows."""
+
+COPY_SHARE = 0.05
+"""The share of the time of a free-running worker that copies of its state may take: a replay is large."""
 
 
 class DeadlineError(TimeoutError):
@@ -55,19 +58,16 @@ class Worker:
         self._per_burst = 1
         self._bursts: list[tuple[int, Any]] = []
         self._last_burst = time.monotonic()
-        self._version = self._lag = 0
+        self._lag = 0
         self.late = tuple(late_takes(deployment.schedule.steps))
         self._delayed: dict[tuple[int, str], list[Any]] = {}
-        self._parcels: dict[str, dict[tuple[int, str], Any]] = {}
-        self._picked: dict[str, Bundle] = {}
-        self._dropped = 0
         self._step: Step | None = None
         self._is_stopped = False
         self.state_copy: dict[int, Any] = {}
         """A copy of the state that other threads may read while this worker continues; see `copy_state`."""
         sends = [i for i in sent(program.instructions) if not i.delivery.waits]
         self._is_ahead = any(i.delivery.lag for i in sends)
-        self._parcel_sizes = {i.consumer: sum(other.consumer == i.consumer for other in sends) for i in sends}
+        self._bundles = Bundles(ports, replica, sends, deadline)
 
     def iterate(self, at_most: int) -> list[Outcome]:
         """One training iteration, or up to `at_most` in one burst if this fragment only computes."""
@@ -89,8 +89,8 @@ class Worker:
         outcome = self._outcome(metrics)
         if self.stopwatch is not None:
             self.stopwatch.ends(self._iteration, started, outcome.lag)
-        self._picked.clear()
-        self._dropped, self._lag = 0, 1
+        self._bundles.next_iteration()
+        self._lag = 1
         self._iteration += 1
         return [outcome]
 
@@ -118,8 +118,8 @@ class Worker:
         return [Outcome({i: row[n] for i, row in zip(program.metrics, rows, strict=True)}) for n in range(count)]
 
     def _outcome(self, metrics: dict[int, Any]) -> Outcome:
-        for bundle in self._picked.values():
-            return Outcome(metrics, self._iteration - bundle.version, bundle.replica, self._dropped)
+        if bundle := self._bundles.first:
+            return Outcome(metrics, self._iteration - bundle.version, bundle.replica, self._bundles.dropped)
         return Outcome(metrics, self._lag if self._is_ahead else None)
 
     def state(self) -> dict[int, Any]:
@@ -129,7 +129,17 @@ class Worker:
 
     def copy_state(self) -> None:
         """Refresh the copy of the state; the next iteration donates the buffers of the state itself."""
-        self.state_copy = {i: jnp.copy(leaf) for i, leaf in self.state().items()}
+        self.state_copy = jax.block_until_ready({i: jnp.copy(leaf) for i, leaf in self.state().items()})
+
+    def run_freely(self, is_ending: Callable[[], bool]) -> None:
+        """Train without reports until `is_ending`, with a recent copy of the state at any time."""
+        copy_again = 0.0
+        while not is_ending():
+            self.iterate(1)
+            if (now := time.monotonic()) >= copy_again:
+                self.copy_state()
+                copy_again = time.monotonic() + (time.monotonic() - now) / COPY_SHARE
+        self.copy_state()
 
     def in_flight(self) -> dict[tuple[int, str], list[Any]]:
         """Values already sent to this worker for its next iteration; call it while all workers are paused."""
@@ -218,7 +228,7 @@ class Worker:
     def _take(self, take: Take) -> None:
         interface = take.interface
         if interface.delivery.kind != "every":
-            self._hold(take.keys[0], self._pick(interface).values[interface.key])
+            self._hold(take.keys[0], self._pick(interface))
             return
         values = self._delayed.pop(interface.key, None)
         if values is None:
@@ -249,37 +259,16 @@ class Worker:
         self._values[key] = value if here else jax.device_put(value, place)
 
     def _post(self, interface: Interface, value: Any) -> None:
-        """Put a value into the parcel for its consumer; post the parcel once it is complete."""
-        parcel = self._parcels.setdefault(interface.consumer, {})
-        parcel[interface.key] = value
-        if len(parcel) < self._parcel_sizes[interface.consumer]:
-            return
-        version = self._iteration if interface.delivery.kind == "latest" else self._version
         try:
-            bundle = Bundle(parcel, version, self.replica, self._iteration)
-            self.ports.posts[interface.consumer].post(bundle, self.deadline)
+            self._bundles.post(interface, value, self._iteration)
         except TimeoutError:
             raise self._late(interface, "send", f"to {interface.consumer}") from None
-        del self._parcels[interface.consumer]
 
-    def _pick(self, interface: Interface) -> Bundle:
-        """This iteration's bundle from a producer; all values from that producer come from the same bundle."""
-        if interface.producer in self._picked:
-            return self._picked[interface.producer]
-        max_lag = interface.delivery.max_lag
-        while True:
-            try:
-                bundle = self.ports.pickups[interface.producer].pick(self.deadline)
-            except TimeoutError:
-                raise self._late(interface, "receive", f"from {interface.producer}") from None
-            if interface.delivery.kind == "latest":
-                self._version = bundle.version
-                break
-            if max_lag is None or self._iteration - bundle.version <= max_lag:
-                break
-            self._dropped += 1
-        self._picked[interface.producer] = bundle
-        return bundle
+    def _pick(self, interface: Interface) -> Any:
+        try:
+            return self._bundles.pick(interface, self._iteration).values[interface.key]
+        except TimeoutError:
+            raise self._late(interface, "receive", f"from {interface.producer}") from None
 
     def stop(self) -> None:
         """Make it raise ClosedError before the next round of a loop; callable from any thread."""

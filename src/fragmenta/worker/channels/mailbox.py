@@ -27,7 +27,8 @@ class Mailbox(Protocol):
         ...
 
     def pick(self, timeout: float) -> Bundle:
-        """A bundle; waits while there is none. TimeoutError after `timeout` seconds, ClosedError once closed."""
+        """A bundle; waits while there is none. TimeoutError after `timeout` seconds, ClosedError once closed, or once
+        ended if there is none."""
         ...
 
     def fill(self) -> float:
@@ -35,7 +36,7 @@ class Mailbox(Protocol):
         ...
 
     def end(self) -> None:
-        """The consumer is finished: from now on, posts return at once and are discarded."""
+        """The learner is finished: from now on, posts return at once and are discarded."""
         ...
 
     def close(self) -> None:
@@ -78,6 +79,12 @@ class _Box:
         if self._closed:
             raise ClosedError
 
+    def _wait_for_bundle(self, ready: Any, timeout: float) -> None:
+        """Like `_wait`; ClosedError also if none is to come."""
+        self._wait(lambda: self._ended or ready(), timeout)
+        if not ready():
+            raise ClosedError
+
 
 class LatestMailbox(_Box):
     """Keeps the newest bundle only. `pick` waits for the very first bundle and never after that."""
@@ -100,7 +107,7 @@ class LatestMailbox(_Box):
     def pick(self, timeout: float) -> Bundle:
         """The newest bundle, which stays in the mailbox for other consumers."""
         with self._changed:
-            self._wait(lambda: self._newest is not None, timeout)
+            self._wait_for_bundle(lambda: self._newest is not None, timeout)
             assert self._newest is not None
             self._is_new = False
             return self._newest
@@ -116,6 +123,18 @@ class LatestMailbox(_Box):
     def fill(self) -> float:
         """1 until the newest bundle has been picked."""
         return float(self._is_new)
+
+
+class ReplyMailbox(LatestMailbox):
+    """Every bundle is picked once. There is at most one, because nobody sends before the last reply has arrived."""
+
+    def pick(self, timeout: float) -> Bundle:
+        """A bundle that has not been picked."""
+        with self._changed:
+            self._wait_for_bundle(lambda: self._is_new, timeout)
+            assert self._newest is not None
+            self._is_new = False
+            return self._newest
 
 
 class AnyMailbox(_Box):
@@ -145,7 +164,7 @@ class AnyMailbox(_Box):
     def pick(self, timeout: float) -> Bundle:
         """The oldest bundle."""
         with self._changed:
-            self._wait(lambda: self._bundles, timeout)
+            self._wait_for_bundle(lambda: self._bundles, timeout)
             _, bundle = self._bundles.popitem(last=False)
             self._changed.notify_all()
             return bundle
@@ -165,4 +184,6 @@ class AnyMailbox(_Box):
 
 def mailbox(delivery: Delivery) -> Mailbox:
     """The mailbox for a delivery that is not `every`."""
-    return LatestMailbox() if delivery.kind == "latest" else AnyMailbox(delivery.max_lag is not None)
+    if delivery.kind == "any":
+        return AnyMailbox(delivery.max_lag is not None)
+    return LatestMailbox() if delivery.kind == "latest" else ReplyMailbox()
