@@ -18,7 +18,7 @@ from test_faults import Fragile
 from test_faults import apart as actors_and_learner
 
 import fragmenta
-from fragmenta import IMPALA, PPO, Cluster, ConfigError, EnvOptions, RunOptions, make
+from fragmenta import DQN, IMPALA, PPO, Cluster, ConfigError, EnvOptions, RunOptions, make
 from fragmenta.engines import ENGINES, EngineOptions, IterationReport, ProcessLocation, Setup
 from fragmenta.engines.errors import RemoteError
 from fragmenta_core.faults import EnvironmentFaultError
@@ -93,6 +93,30 @@ def test_killed_workers_do_not_change_the_result(policy: str, capfd: pytest.Capt
     assert len(messages) == KILLS, output
     for line in messages:
         assert re.search(r"was killed by SIGKILL; replaced \(\d of \d+\), resuming after \d+ iterations", line), line
+
+
+LEARNS = DQN(num_envs=4, horizon=4, hidden=(8,), buffer_size=4_000, batch_size=16, learning_starts=32, updates=2)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("limit", "killed"), [(1 << 28, "learner"), (0, "actor"), (0, "learner")])
+def test_a_replay_is_restored_exactly_or_kept_in_its_process_or_fills_anew(
+    limit: int, killed: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("fragmenta.engines.snapshot.IN_PLACE_BYTES", limit)
+    monkeypatch.setattr("fragmenta.engines.snapshot.SNAPSHOT_SECONDS", 0.2)
+    run = Run(apart(LEARNS, make("CartPole-v1"), "single_learner_coarse", 1, EngineOptions()))
+    for report in run.reports(ITERATIONS):
+        if report.iteration == 30:
+            run.send(killed, signal.SIGKILL)
+    assert run.state.iteration == ITERATIONS
+    refilled = "too large for snapshots) was lost and fills anew" in capfd.readouterr().err
+    assert refilled == (limit == 0 and killed == "learner")
+    steps = int(run.state.replay.filled)
+    if limit:
+        assert_same(plain(LEARNS, make("CartPole-v1"), ITERATIONS)[0], run.state, 1e-5)
+    else:
+        assert steps < 4 * ITERATIONS if refilled else steps >= 4 * ITERATIONS
 
 
 @pytest.mark.full
