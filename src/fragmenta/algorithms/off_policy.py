@@ -119,7 +119,7 @@ class OffPolicy(NeuralAlgorithm):
         optimizer = {name: self.optimizer().init(part) for name, part in params.items()}
         noise_key = jax.random.fold_in(params_key, 2)
         learner = TargetLearner(params, self._slow(params), optimizer, jnp.zeros((), jnp.int32), noise_key)
-        replay = empty_replay(self._empty_step(env, world), self.rows, self.prioritized)
+        replay = empty_replay(self._empty_step(env, world), self.rows, self.prioritized, env.stacks_frames)
         return OffPolicyState(world, learner, replay, keys_by_index(train_key, self.num_envs), jnp.zeros((), jnp.int32))
 
     def init_params(self, env: Environment, key: jax.Array, observation: Any) -> dict[str, Any]:
