@@ -113,6 +113,30 @@ def test_killed_workers_do_not_change_the_result(policy: str, capfd: pytest.Capt
         assert re.search(r"was killed by SIGKILL; replaced \(\d of \d+\), resuming after \d+ iterations", line), line
 
 
+LEARNS = DQN(num_envs=4, horizon=4, hidden=(8,), buffer_size=4_000, batch_size=16, learning_starts=32, updates=2)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("limit", "killed"), [(1 << 28, "learner"), (0, "actor"), (0, "learner")])
+def test_a_replay_is_restored_exactly_or_kept_in_its_process_or_fills_anew(
+    limit: int, killed: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("fragmenta.engines.snapshot.IN_PLACE_BYTES", limit)
+    monkeypatch.setattr("fragmenta.engines.snapshot.SNAPSHOT_SECONDS", 0.2)
+    run = Run(apart(LEARNS, make("CartPole-v1"), "single_learner_coarse", 1, EngineOptions()))
+    for report in run.reports(ITERATIONS):
+        if report.iteration == 30:
+            run.send(killed, signal.SIGKILL)
+    assert run.state.iteration == ITERATIONS
+    refilled = "too large for snapshots) was lost and fills anew" in capfd.readouterr().err
+    assert refilled == (limit == 0 and killed == "learner")
+    steps = int(run.state.replay.filled)
+    if limit:
+        assert_same(plain(LEARNS, make("CartPole-v1"), ITERATIONS)[0], run.state, 1e-5)
+    else:
+        assert steps < 4 * ITERATIONS if refilled else steps >= 4 * ITERATIONS
+
+
 @pytest.mark.full
 def test_a_stuck_worker_is_named_with_its_last_activity_and_replaced(capfd: pytest.CaptureFixture[str]) -> None:
     run = start_run("single_learner_coarse", watchdog=WATCHDOG)

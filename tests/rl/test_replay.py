@@ -119,3 +119,50 @@ def test_new_episodes_do_not_continue_the_returns_of_earlier_ones() -> None:
     ended = cut.steps.terminated[3] | cut.steps.truncated[3]
     assert ended.all(), "the newest step is the last of its episode"
     np.testing.assert_array_equal(cut.steps.truncated[:3], replay.steps.truncated[:3])
+
+
+def stacked_trajectories(stack: int, steps: int, pad: str, rate: float) -> Transition:
+    """Steps of environments that stack frames: `pad` says what is before the first frame of an episode."""
+    draw = np.random.default_rng(3)
+    ended = draw.random((2, steps, ENVS)) < rate
+    seen, following = (np.zeros((steps, ENVS, stack, 2, 2), np.uint8) for _ in "ab")
+    for env in range(ENVS):
+        current = None
+        for time in range(steps):
+            frame = draw.integers(1, 255, (2, 2), np.uint8)
+            if current is None:
+                before = np.broadcast_to(frame if pad == "repeats" else np.uint8(0), (stack - 1, 2, 2))
+                current = np.concatenate([before, frame[None]])
+            seen[time, env] = current
+            following[time, env] = current = np.concatenate([current[1:], draw.integers(1, 255, (1, 2, 2), np.uint8)])
+            if ended[:, time, env].any() and (pad != "lives" or draw.random() < 0.5):
+                current = None
+    number = np.broadcast_to(np.arange(steps)[:, None], (steps, ENVS)).astype(np.int32)
+    return Transition(*map(jnp.asarray, (seen, number, number * 1.0, ended[0], ended[1], following)))
+
+
+@pytest.mark.brief("4-1-repeats", "2-3-zeros")
+@pytest.mark.parametrize("pad", ["repeats", "zeros", "lives"])
+@pytest.mark.parametrize("n_step", [1, 3])
+@pytest.mark.parametrize("stack", [2, 4])
+def test_frames_that_are_stored_once_give_the_same_stacks(stack: int, n_step: int, pad: str) -> None:
+    steps, count = stacked_trajectories(stack, 60, pad, 0.05), 3
+    replays = [
+        empty_replay(jax.tree.map(lambda x: x[0], steps), LENGTH, stacked=stacked, prioritized=True)
+        for stacked in (False, True)
+    ]
+    insert = jax.jit(insert_steps, static_argnums=2)
+    for start in range(0, 60, count):
+        part = jax.tree.map(lambda x: x[start : start + count], steps)  # noqa: B023
+        replays = [insert(replay, part, n_step) for replay in replays]
+        if start == 33:
+            replays = [end_episodes(replay) for replay in replays]
+        whole, single = (sample_steps(replay, keys(start), 40, GAMMA, n_step, 0.5) for replay in replays)
+        jax.tree.map(np.testing.assert_array_equal, whole, single)
+
+
+def test_frames_stored_once_take_little_more_than_the_frames() -> None:
+    step = jax.tree.map(lambda x: x[0], stacked_trajectories(4, 1, "zeros", 0.0))
+    frames = jax.eval_shape(lambda: empty_replay(step, 10_000, stacked=True)).steps.observation
+    size = sum(leaf.size * leaf.dtype.itemsize for leaf in (frames.newest, frames.ends))
+    assert size <= 1.2 * 10_000 * step.observation[:, 0].nbytes

@@ -140,9 +140,14 @@ class OffPolicy(NeuralAlgorithm):
         optimizer = {name: self.over_copies(name, self.transformation().init)(part) for name, part in params.items()}
         noise_key = jax.random.fold_in(params_key, 2)
         learner = TargetLearner(params, self._slow(params), optimizer, jnp.zeros((), jnp.int32), noise_key)
-        replay = empty_replay(self.empty_step(env, world), self.rows, self.prioritized)
+        frames = self.stores_frames(env)
+        replay = empty_replay(self.empty_step(env, world), self.rows, self.prioritized, frames)
         keys, count = keys_by_index(train_key, self.num_envs), jnp.asarray(self.num_envs, jnp.int32)
         return OffPolicyState(world, learner, replay, keys, jnp.zeros((), jnp.int32), jnp.arange(self.num_envs), count)
+
+    def stores_frames(self, env: Environment) -> bool:
+        """Whether the replay stores single frames of stacked observations, and stacks them when it samples."""
+        return env.stacks_frames
 
     def init_params(self, env: Environment, key: jax.Array, observation: Any) -> dict[str, Any]:
         """The networks by name, before the first iteration."""

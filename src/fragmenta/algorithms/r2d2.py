@@ -62,6 +62,9 @@ class R2D2(Remembering, DQN):
         remembered = RecurrentInput(world.observation, self.fresh_memory(self.num_envs))
         return super().empty_step(env, world)._replace(observation=remembered)
 
+    def stores_frames(self, env: Environment) -> bool:
+        return False  # it stores memories beside them
+
     def tick(
         self, env: Environment, params: Any, start: tuple[World, Any], keys: jax.Array, explore: Any
     ) -> tuple[tuple[World, Any], Transition]:

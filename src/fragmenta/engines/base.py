@@ -117,15 +117,17 @@ class Engine(Protocol):
 
     def begin(self, state: Sequence[Any], in_flight: InFlight | None = None) -> None:
         """Load the leaves of the state and, for fragments that work one iteration behind, the values in flight (which
-        must fit the plan); call it before the first `run`."""
+        must fit the plan); call it before the first `run`. Do not use the leaves of a replay afterwards: workers take
+        them over."""
         ...
 
     def run(self, iterations: int) -> Iterator[IterationReport]:
         """Train, and yield a report per iteration; call it again to continue."""
         ...
 
-    def state(self) -> list[Any]:
-        """A consistent snapshot of the state's leaves, between two calls of `run`."""
+    def state(self, without: Sequence[str] = ()) -> list[Any]:
+        """A consistent snapshot of the state's leaves, between two calls of `run`; None for the leaves in the fields
+        `without`, which need not be moved or joined then."""
         ...
 
     @property

@@ -6,30 +6,27 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
 from fragmenta.engines.base import IterationReport, Setup, report
 from fragmenta.engines.control import FailedError, LostError, Peer
 from fragmenta.engines.crew import Crew
-from fragmenta.engines.dispatch import collect, part_of_state
 from fragmenta.engines.episode_starts import EpisodeStarts
 from fragmenta.engines.errors import is_permanent, user_error
-from fragmenta.engines.in_flight import InFlight, join_in_flight
+from fragmenta.engines.in_flight import InFlight
 from fragmenta.engines.launcher import Launcher
 from fragmenta.engines.reception import machine
+from fragmenta.engines.snapshot import SNAPSHOT_SECONDS, Snapshot
 from fragmenta.profiling.timeline import WorkerTimeline
 from fragmenta.worker.execute import DeadlineError
 from fragmenta.worker.outcome import Outcome
 
-SNAPSHOT_SECONDS = 3.0
-"""About how often the state of all fragments is gathered, to resume from if a process is lost."""
-SNAPSHOT_SHARE = 0.05
-"""Maximum share of time spent on snapshots."""
 FIRST_BACK_OFF, LONGEST_BACK_OFF = 0.5, 30.0
 
+_Read = TypeVar("_Read")
 Reports = dict[int, collections.deque[tuple[dict[str, Any], list[np.ndarray]]]]
 
 
@@ -47,9 +44,11 @@ class ClusterEngine:
         self._replacing: dict[int, threading.Thread] = {}
         self._failed_replacements: dict[int, LostError | FailedError] = {}
         """Errors of free-running workers whose replacement failed."""
-        self._restarts = self._done = self._good = 0
-        self._leaves: list[Any] = []
-        self._in_flight: InFlight = {}
+        self._restarts = self._done = self._reached = 0
+        """How many processes were replaced, iterations were reported, and iterations the processes have completed; the
+        snapshot may be behind, and after a loss the processes repeat what follows it."""
+        self._snapshot, self._is_current = Snapshot(setup, self._crew), False
+        """The snapshot, and whether it is of the latest iteration."""
         self._chunk = 1
         self._episodes = EpisodeStarts(setup, self._crew)
         self.env = self._episodes.env
@@ -65,11 +64,12 @@ class ClusterEngine:
 
     def begin(self, state: Sequence[Any], in_flight: InFlight | None = None) -> None:
         """Load the leaves of the state and the values in flight into the fragments."""
-        self._leaves, self._in_flight = list(state), in_flight or {}
+        self._snapshot.leaves, self._snapshot.in_flight = list(state), in_flight or {}
         try:
             self._load()
         except (LostError, FailedError) as failure:
             self._recover(failure)
+        self._is_current = True
 
     def run(self, iterations: int) -> Iterator[IterationReport]:
         """Train, and yield a report per iteration. Lost processes are replaced, within the budget.
@@ -77,15 +77,17 @@ class ClusterEngine:
         Call it again to continue; free-running fragments keep running until `finish`.
         """
         target = self._done + iterations
-        while self._good < target:
+        while self._reached < target:
             try:
-                yield from self._run_chunk(min(self._chunk, target - self._good))
+                yield from self._run_chunk(min(self._chunk, target - self._reached))
+                if self._snapshot.is_due:
+                    self._gather()
             except (LostError, FailedError) as failure:
                 self._recover(failure)
 
-    def state(self) -> list[Any]:
+    def state(self, without: Sequence[str] = ()) -> list[Any]:
         """The leaves of the state after the last iteration; for free-running fragments, after their own last one."""
-        return self._leaves
+        return self._at_present(lambda: self._snapshot.whole(self._running(), without))
 
     @property
     def replaced(self) -> int:
@@ -94,7 +96,7 @@ class ClusterEngine:
 
     def in_flight(self) -> InFlight:
         """Values in flight to fragments that work one iteration behind."""
-        return self._in_flight
+        return self._at_present(lambda: self._snapshot.in_flight)
 
     def finish(self) -> None:
         """Stop free-running fragments after their current iteration."""
@@ -107,6 +109,7 @@ class ClusterEngine:
             for peer, number in [(peer, peer.order("rest")) for peer in running.values()]:
                 peer.answer(number, self._setup.deadline)
             self._gather()
+        self._is_current = True
 
     def timelines(self) -> list[WorkerTimeline]:
         """The recorded timelines of all workers, in this process' time."""
@@ -138,9 +141,11 @@ class ClusterEngine:
         self.close()
 
     def _load(self) -> None:
-        numbers = {i: self._begin_load(i, self._leaves) for i in range(len(self._crew))}
+        numbers = {i: self._snapshot.load(i, self._snapshot.leaves) for i in range(len(self._crew))}
         for i, number in numbers.items():
             self._crew.peers[i].answer(number, self._crew.patience)
+        self._snapshot.leave_in_place()
+        self._reached = self._snapshot.iteration
         for i in self._free_runners:
             self._let_run_freely(i)
 
@@ -148,19 +153,25 @@ class ClusterEngine:
         self._crew.peers[i].order("run_freely")
         self._running_freely[i] = self._crew.peers[i]
 
-    def _begin_load(self, i: int, leaves: list[Any]) -> int:
-        program, replica = self._crew.places[i]
-        part = part_of_state(program, replica, leaves)
-        arrays = [np.asarray(leaf) for leaf in (*part.values(), *self._in_flight.values())]
-        return self._crew.peers[i].order("load", arrays, leaves=list(part), in_flight=list(self._in_flight))
+    def _at_present(self, read: Callable[[], _Read]) -> _Read:
+        """Read the snapshot once it is of the latest iteration; what a loss takes back is repeated first."""
+        while True:
+            try:
+                for _ in self._run_chunk(self._done - self._reached) if self._reached < self._done else ():
+                    pass  # these iterations were already reported
+                if not self._is_current:
+                    self._gather()
+                return read()
+            except (LostError, FailedError) as failure:
+                self._recover(failure)
 
     def _run_chunk(self, iterations: int) -> Iterator[IterationReport]:
-        """Run this many iterations, then take a snapshot of the state."""
-        began, crew = time.monotonic(), self._crew
+        """Run this many iterations."""
+        began, crew, self._is_current = time.monotonic(), self._crew, False
         steady = [i for i in range(len(crew)) if i not in self._free_runners]
         runs = {i: crew.peers[i].order("run", iterations=iterations) for i in steady}
         pending: Reports = {i: collections.deque() for i in steady}
-        for iteration in range(self._good, self._good + iterations):
+        for iteration in range(self._reached, self._reached + iterations):
             while not all(pending.values()):
                 self._next_report(runs, pending)
             merged = self._report(iteration, {i: reports.popleft() for i, reports in pending.items()})
@@ -169,11 +180,9 @@ class ClusterEngine:
                 yield merged
         for i, number in runs.items():
             crew.peers[i].answer(number, self._setup.deadline)
-        trained = time.monotonic()
-        self._gather()
-        self._good += iterations
-        seconds = max(SNAPSHOT_SECONDS, (time.monotonic() - trained) / SNAPSHOT_SHARE)
-        self._chunk = max(1, min(2 * self._chunk, int(iterations * seconds / max(trained - began, 1e-9))))
+        self._reached += iterations
+        seconds = max(time.monotonic() - began, 1e-9)
+        self._chunk = max(1, min(2 * self._chunk, int(iterations * SNAPSHOT_SECONDS / seconds)))
 
     def _next_report(self, runs: dict[int, int], pending: Reports) -> None:
         """Wait for the next report; raises LostError or FailedError if a process was lost or failed."""
@@ -209,27 +218,15 @@ class ClusterEngine:
                 fill[pair] = max(share, fill.get(pair, 0.0))
         return report(self.plan, iteration, outcomes, busy, fill)
 
+    def _running(self) -> dict[int, Peer]:
+        """The processes that are there; a free-running one may be being replaced."""
+        steady = {i: peer for i, peer in self._crew.peers.items() if i not in self._free_runners}
+        return steady | self._running_freely
+
     def _gather(self) -> None:
-        """Gather the whole state; the part of a worker that is being replaced stays as it was."""
-        crew = self._crew
-        running = {i: peer for i, peer in crew.peers.items() if i not in self._free_runners} | self._running_freely
-        numbers = {i: peer.order("state") for i, peer in running.items()}
-        states, queues, env_restarts = [], [], 0
-        for i, (program, replica) in enumerate(crew.places):
-            part = None
-            if i in running:
-                try:
-                    answer, arrays = running[i].answer(numbers[i], self._setup.deadline)
-                    leaves, env_restarts = answer["leaves"], env_restarts + answer["env_restarts"]
-                    part, late = dict(zip(leaves, arrays, strict=False)), iter(arrays[len(leaves) :])
-                    queues.append({(value, to): [next(late) for _ in range(n)] for value, to, n in answer["in_flight"]})
-                except LostError:
-                    if i not in self._free_runners:
-                        raise
-            states.append((program, part or part_of_state(program, replica, self._leaves)))
-        self._leaves = collect(self.plan, states, self._leaves)
-        self._in_flight = join_in_flight(self.plan, queues)
-        self._episodes.set_restarts(env_restarts)
+        self._snapshot.gather(self._running(), self._free_runners, self._reached)
+        self._episodes.set_restarts(self._snapshot.env_restarts)
+        self._is_current = True
 
     def _recover(self, failure: LostError | FailedError) -> None:
         """Replace lost processes, and let all resume from the last snapshot."""
@@ -246,8 +243,10 @@ class ClusterEngine:
             try:
                 self._crew.start(lost)
                 self._crew.connect()
-                if self._leaves:  # else `begin` has not been called yet
-                    self._leaves = self._episodes.renewed_state(self._leaves, (self._good, self._restarts))
+                if leaves := self._snapshot.leaves:  # else `begin` has not been called yet
+                    salt = self._snapshot.iteration, self._restarts
+                    self._snapshot.leaves = self._episodes.renewed_state(leaves, salt)
+                    self._snapshot.find_in_place()
                     self._load()
                 return
             except (LostError, FailedError) as again:
@@ -260,7 +259,7 @@ class ClusterEngine:
             raise user_error(failure) from None
         self._restarts += 1
         trace, prefix = (failure.trace, f"{failure.worker}: ") if isinstance(failure, FailedError) else ("", "")
-        action = f"replaced ({self._restarts} of {budget}), resuming after {self._good} iterations"
+        action = f"replaced ({self._restarts} of {budget}), resuming after {self._snapshot.iteration} iterations"
         print(f"{trace}fragmenta: {prefix}{failure}; {action}", file=sys.stderr, flush=True)
 
     def _replace_free_runner(self, i: int, failure: LostError | FailedError) -> None:
@@ -288,9 +287,10 @@ class ClusterEngine:
         try:
             self._crew.start(chain)
             self._crew.connect(chain)
-            leaves = self._episodes.renewed_state(self._leaves, (self._good, self._restarts), only=chain)
+            salt = self._snapshot.iteration, self._restarts
+            leaves = self._episodes.renewed_state(self._snapshot.leaves, salt, only=chain)
             for i in chain:
-                self._crew.peers[i].answer(self._begin_load(i, leaves), self._crew.patience)
+                self._crew.peers[i].answer(self._snapshot.load(i, leaves), self._crew.patience)
                 self._let_run_freely(i)
         except (LostError, FailedError) as failure:
             self._failed_replacements[chain[0]] = failure

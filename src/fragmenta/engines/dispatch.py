@@ -1,7 +1,7 @@
 """Prepares a plan for an engine: compiles every fragment, splits the state, connects workers, joins the final state."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -9,9 +9,10 @@ import jax
 import jax.numpy as jnp
 
 from fragmenta.coordinator.partition.parts import join_parts, parts_of
-from fragmenta.graph import Delivery, Interface, Operator, Plan, Program
+from fragmenta.graph import Delivery, Graph, Interface, Operator, Plan, Program
 from fragmenta.graph.layout import Split
 from fragmenta.profiling.timeline import Stopwatch, Window
+from fragmenta.tracing.names import is_in
 from fragmenta.worker.backends.xla import Site, from_raw, site, to_raw
 from fragmenta.worker.channels.mailbox import Mailbox
 from fragmenta.worker.channels.memory import End, MemoryChannel, Receiver, Sender
@@ -19,6 +20,9 @@ from fragmenta.worker.channels.timed import TimedMailbox, TimedReceiver, TimedSe
 from fragmenta.worker.deploy import Deployment, Ports, deploy
 from fragmenta.worker.optimize import optimize
 from fragmenta.worker.turns import take_turns
+
+LARGE = 1 << 20
+"""Bytes from which on a copy of an array costs more than a little time."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -251,10 +255,17 @@ def _pairs(interface: Interface, replicas: dict[str, int]) -> list[tuple[int, in
     return [(target if sources == targets else 0, target) for target in range(targets)]
 
 
+def positions(graph: Graph, fields: Sequence[str]) -> frozenset[int]:
+    """The positions of the leaves in these fields of the state."""
+    return frozenset(i for i, name in enumerate(graph.state_names) if is_in(name, fields))
+
+
 def part_of_state(program: Program, replica: int, state: Sequence[Any]) -> dict[int, Any]:
-    """A replica's leaves, with its part of those that are split; PRNG keys as integers."""
+    """A replica's leaves, with its part of those that are split; PRNG keys as integers. None is left out."""
     part = {}
     for i in program.state:
+        if state[i] is None:
+            continue
         layout = program.layout(program.graph.state_inputs[i])
         leaf = to_raw(state[i])
         if program.replicas > 1 and isinstance(layout, Split):
@@ -263,16 +274,28 @@ def part_of_state(program: Program, replica: int, state: Sequence[Any]) -> dict[
     return part
 
 
-def state_of(assignment: Assignment, state: Sequence[Any]) -> dict[int, Any]:
-    """A worker's leaves of the whole state, on its devices."""
-    deployment = assignment.deployment
-    return hold_state(deployment, part_of_state(deployment.schedule.program, assignment.replica, state))
+def state_of(assignment: Assignment, state: Sequence[Any], shared: Container[int]) -> dict[int, Any]:
+    """A worker's leaves of the whole state, on its devices. It takes over large rebuildable ones that are not `shared`
+    with other workers: there may not be enough memory for a copy of a replay."""
+    deployment, program = assignment.deployment, assignment.deployment.schedule.program
+    parts = part_of_state(program, assignment.replica, state)
+    taken = {
+        i: leaf
+        for i, leaf in parts.items()
+        if i in program.graph.rebuildable and i not in shared and _is_at(deployment, i, leaf)
+    }
+    return hold_state(deployment, {i: leaf for i, leaf in parts.items() if i not in taken}) | taken
 
 
 def hold_state(deployment: Deployment, leaves: dict[int, Any]) -> dict[int, Any]:
     """Private copies of a worker's leaves on its devices, because it will donate their buffers."""
-    program, copies = deployment.schedule.program, {}
-    for i, leaf in leaves.items():
-        place = deployment.specs[program.graph.state_inputs[i].id].sharding
-        copies[i] = jax.device_put(jnp.copy(leaf), place)
-    return copies
+    return {i: jax.device_put(jnp.copy(leaf), _place(deployment, i)) for i, leaf in leaves.items()}
+
+
+def _place(deployment: Deployment, leaf: int) -> Any:
+    return deployment.specs[deployment.schedule.program.graph.state_inputs[leaf].id].sharding
+
+
+def _is_at(deployment: Deployment, leaf: int, array: Any) -> bool:
+    """Whether a large array is where the worker holds it."""
+    return isinstance(array, jax.Array) and array.nbytes >= LARGE and array.sharding == _place(deployment, leaf)

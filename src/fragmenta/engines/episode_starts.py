@@ -38,15 +38,23 @@ class EpisodeStarts:
         env = self._remote_env(hosts)
         key = functools.reduce(jax.random.fold_in, salt, jax.random.key(self._setup.seed))
         algorithm, self._failure = self._setup.algorithm, None
+
+        @jax.jit
+        def renewed(key: jax.Array, saved: list[Any]) -> list[Any]:
+            """Leaves that stay in the processes are None, and those of the new state are not computed."""
+            fresh = algorithm.init(env, key)
+            new, structure = jax.tree.flatten(fresh)
+            whole = [new[i] if leaf is None else leaf for i, leaf in enumerate(saved)]
+            state = algorithm.with_new_episodes(jax.tree.unflatten(structure, whole), fresh)
+            return [None if saved[i] is None else leaf for i, leaf in enumerate(jax.tree.leaves(state))]
+
         try:
-            fresh = jax.jit(lambda key: algorithm.init(env, key))(key)
+            return renewed(key, leaves)
         except Exception:
             if self._failure is None:
                 raise
             self._set_failure(None)  # the engine decides how to handle it
             raise self._failure from None
-        saved = jax.tree.unflatten(jax.tree.structure(fresh), leaves)
-        return jax.tree.leaves(algorithm.with_new_episodes(saved, fresh))
 
     def set_restarts(self, count: int) -> None:
         """Store the number of environment restarts, for the summary of the run."""

@@ -1,5 +1,6 @@
 """Runs a plan in one process: a thread per worker, values passed by reference. No server, no port."""
 
+import collections
 import sys
 import threading
 import time
@@ -8,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from fragmenta.engines.base import IterationReport, report
-from fragmenta.engines.dispatch import assign, collect, compile_plan, connections, state_of, time_workers
+from fragmenta.engines.dispatch import assign, collect, compile_plan, connections, positions, state_of, time_workers
 from fragmenta.engines.in_flight import InFlight, join_in_flight, split_in_flight
 from fragmenta.envs import Environment
 from fragmenta.graph import Delivery, Plan
@@ -43,12 +44,14 @@ class LocalEngine:
 
     def begin(self, state: Sequence[Any], in_flight: InFlight | None = None) -> None:
         """Give every worker its leaves of the state, its channels, and its values in flight."""
-        self._initial = list(state)
         assignments = assign(self.plan, self._deployments, self._channel, self._mailbox)
+        held = collections.Counter(i for a in assignments for i in a.deployment.schedule.program.state)
+        shared = {i for i, workers in held.items() if workers > 1}
+        self._initial = [None if i in held else leaf for i, leaf in enumerate(state)]
         self._between = connections(assignments)
         stopwatches = time_workers(self.plan, assignments, self._window) if self._window else [None] * len(assignments)
         self._workers = [
-            Worker(a.deployment, a.replica, a.ports, state_of(a, state), self.deadline, stopwatch)
+            Worker(a.deployment, a.replica, a.ports, state_of(a, state, shared), self.deadline, stopwatch)
             for a, stopwatch in zip(assignments, stopwatches, strict=True)
         ]
         for worker in self._workers:
@@ -85,13 +88,15 @@ class LocalEngine:
             box.end()
         self._wait_for(list(self._threads))
 
-    def state(self) -> list[Any]:
+    def state(self, without: Sequence[str] = ()) -> list[Any]:
         """The leaves of the state after the last iteration; for free-running fragments, after their own last one."""
+        left_out = positions(self.plan.graph, without)
         states = [
             (worker.deployment.schedule.program, worker.state_copy if self._runs_freely(worker) else worker.state())
             for worker in self._workers
         ]
-        return collect(self.plan, states, self._initial)
+        states = [(program, {i: x for i, x in leaves.items() if i not in left_out}) for program, leaves in states]
+        return collect(self.plan, states, [None if i in left_out else x for i, x in enumerate(self._initial)])
 
     def in_flight(self) -> InFlight:
         """Values in flight to fragments that work one iteration behind; call it between two runs, like `state`."""

@@ -140,9 +140,14 @@ class Member:
         return {}, self._replica.reset(arrays[0])
 
     def _do_load(self, message: dict[str, Any], arrays: list[np.ndarray]) -> None:
-        leaves, late = message["leaves"], message["in_flight"]
-        in_flight = dict(zip(late, arrays[len(leaves) :], strict=True))
-        self._replica.load(dict(zip(leaves, arrays, strict=False)), in_flight)
+        names, late = message["leaves"], message["in_flight"]
+        leaves, in_flight = dict(zip(names, arrays, strict=False)), dict(zip(late, arrays[len(names) :], strict=True))
+        for leaf, shape in message["constants"]:
+            leaves[leaf] = np.broadcast_to(leaves[leaf], shape)
+        self._replica.load(leaves, in_flight, message["kept"])
+
+    def _do_held(self, message: dict[str, Any], _: list[np.ndarray]) -> Any:
+        return {"iterations": self._replica.held(message["leaves"])}, []
 
     def _do_run(self, message: dict[str, Any], _: list[np.ndarray]) -> None:
         for report, metrics in self._replica.run(message["iterations"]):
@@ -155,8 +160,8 @@ class Member:
         finally:
             self._running_freely = False
 
-    def _do_state(self, _: dict[str, Any], __: list[np.ndarray]) -> Any:
-        leaves, late = self._replica.state(), self._replica.in_flight()
+    def _do_state(self, message: dict[str, Any], _: list[np.ndarray]) -> Any:
+        leaves, late = self._replica.state(message["without"]), self._replica.in_flight()
         named = [(value, consumer, len(parts)) for (value, consumer), parts in late.items()]
         arrays = [*leaves.values(), *(np.asarray(part) for parts in late.values() for part in parts)]
         restarts = self._replica.env_restarts

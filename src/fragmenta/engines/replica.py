@@ -1,7 +1,7 @@
 """Compiles, connects and runs one replica of a fragment in a separate process."""
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -14,7 +14,7 @@ from fragmenta.engines.ends import Ends
 from fragmenta.engines.in_flight import InFlight, split_in_flight
 from fragmenta.engines.job import use_jax_settings
 from fragmenta.graph import Plan, Program
-from fragmenta.tracing.trace import trace
+from fragmenta.tracing.trace import abstract_state, trace
 from fragmenta.worker.backends.xla import Site, to_raw
 from fragmenta.worker.channels.exchange import PipeExchange
 from fragmenta.worker.channels.memory import ClosedError
@@ -31,7 +31,8 @@ class ReplicaProcess:
         use_jax_settings(job["jax"])
         self.plan = project(trace(job["algorithm"], job["env"]), job["policy"], job["cluster"], job["merge"])
         self.fingerprint = fingerprint(self.plan, job["algorithm"], job["env"])
-        self._env, self._deadline, self._window = job["env"], job["deadline"], job["window"]
+        self._algorithm, self._env = job["algorithm"], job["env"]
+        self._deadline, self._window = job["deadline"], job["window"]
         self._program, self._replica = places(self.plan)[index]
         where = _site(self._program, self._replica)
         (device,) = where.devices
@@ -76,8 +77,14 @@ class ReplicaProcess:
         observation, alive = self._env.pool.reset(seeds)
         return [alive, *observation]
 
-    def load(self, leaves: dict[int, np.ndarray], in_flight: InFlight) -> None:
-        """Create the worker from this state and these values in flight, with the current connections."""
+    def held(self, leaves: Sequence[int]) -> int | None:
+        """The number of iterations since the state was loaded, if this replica still has its part of these leaves."""
+        held = self._worker.held(leaves) if self._worker else None
+        return held and held[0]
+
+    def load(self, leaves: dict[int, np.ndarray], in_flight: InFlight, kept: Sequence[int] = ()) -> None:
+        """Create the worker from this state, the leaves that are `kept` from the worker before, and these values in
+        flight, with the current connections."""
         name = self._program.fragment.name
         ports = ports_of(self.plan, name, self._replica, self._ends.sender, self._ends.receiver, self._ends.mailbox)
         assignment = Assignment(self._deployment, self._replica, ports)
@@ -85,7 +92,9 @@ class ReplicaProcess:
         # A free-running worker cannot see here when the others record: it goes by its own iterations.
         window = self._window and dataclasses.replace(self._window, ignores_others=True)
         (stopwatch,) = time_workers(self.plan, [assignment], window) if window else [None]
-        state = hold_state(self._deployment, leaves)
+        kept_leaves = self._with_new_episodes(kept)
+        self._worker = None  # its memory is free now
+        state = hold_state(self._deployment, leaves) | kept_leaves
         self._worker = Worker(self._deployment, self._replica, ports, state, self._deadline, stopwatch)
         if name in self.plan.free_running:
             self._worker.copy_state()
@@ -106,11 +115,28 @@ class ReplicaProcess:
         """Train without waiting for others, until `end`."""
         self._working.run_freely(lambda: self._ending)
 
-    def state(self) -> dict[int, np.ndarray]:
-        """Its leaves of the state; for a free-running replica, those after its last iteration."""
+    def state(self, without: Sequence[int] = ()) -> dict[int, np.ndarray]:
+        """Its leaves of the state, but for some; for a free-running replica, those after its last iteration."""
         worker = self._working
         leaves = worker.state_copy or worker.state()
-        return {i: np.asarray(to_raw(leaf)) for i, leaf in leaves.items()}
+        return {i: np.asarray(to_raw(leaf)) for i, leaf in leaves.items() if i not in without}
+
+    def _with_new_episodes(self, leaves: Sequence[int]) -> dict[int, Any]:
+        """Leaves of the last worker, for new episodes: what was done after the snapshot is done again."""
+        held = self._worker.held(leaves) if self._worker and leaves else None
+        if not held:
+            return {}
+        algorithm, structure = self._algorithm, jax.tree.structure(abstract_state(self._algorithm, self._env))
+
+        def renew(leaves: dict[int, Any]) -> dict[int, Any]:
+            others = [jax.numpy.zeros(())] * structure.num_leaves
+            saved = [leaves.get(i, other) for i, other in enumerate(others)]
+            state = algorithm.with_new_episodes(
+                jax.tree.unflatten(structure, saved), jax.tree.unflatten(structure, others)
+            )
+            return {i: leaf for i, leaf in enumerate(jax.tree.leaves(state)) if i in leaves}
+
+        return jax.jit(renew, donate_argnums=0)(held[1])
 
     def in_flight(self) -> dict[tuple[int, str], list[Any]]:
         """Its values in flight, for receives one iteration behind."""

@@ -138,6 +138,12 @@ class Environment:
         raise NotImplementedError
 
     @property
+    def stacks_frames(self) -> bool:
+        """Whether an observation is a stack of the latest frames of its episode, the newest last; before the first one
+        there are repeats of it, or zeros."""
+        return False
+
+    @property
     def shortest_cut(self) -> int:
         """The minimum number of steps before an episode can be truncated."""
         return self.max_steps

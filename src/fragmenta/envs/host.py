@@ -15,7 +15,7 @@ from fragmenta.envs.base import Environment, Finished, Transition, World
 from fragmenta.errors import ConfigError
 from fragmenta.stage import per_environment, stage
 from fragmenta_core.faults import EnvironmentFaultError, UnusableError
-from fragmenta_core.spaces import Space, assemble, leaves
+from fragmenta_core.spaces import Box, Space, assemble, leaves
 from fragmenta_host.catalogue import Spec
 from fragmenta_host.options import PoolOptions
 from fragmenta_host.pool import ClosedPoolError, Pool
@@ -76,6 +76,13 @@ class HostEnvironment(Environment):
     @property
     def action_space(self) -> Space:
         return self.pool.description.action
+
+    @property
+    def stacks_frames(self) -> bool:
+        spec, space = self.pool.spec, self.observation_space
+        if self.team_size is not None or not isinstance(space, Box) or spec.package in ("envpool", "pettingzoo"):
+            return False  # EnvPool's tasks differ in what they stack along the first axis
+        return spec.package == "ale" or space.shape[:1] == (spec.stack,) != (1,)
 
     @property
     def shortest_cut(self) -> int:

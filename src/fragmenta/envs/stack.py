@@ -48,6 +48,10 @@ class Stack(Environment):
         return self.env.action_space
 
     @property
+    def stacks_frames(self) -> bool:
+        return self.frames > 1
+
+    @property
     def shortest_cut(self) -> int:
         return self.env.shortest_cut
 

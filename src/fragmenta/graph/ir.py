@@ -162,6 +162,8 @@ class Graph:
     steps: int | None
     """Steps of environments in an iteration, over all of them; None if that is known only at run time."""
     state_names: tuple[str, ...]
+    rebuildable: frozenset[int]
+    """The state leaves, by position, that fill anew as training goes on, such as those of a replay."""
     metric_names: tuple[str, ...]
     stages: tuple[str, ...]
     """All stages, including those nested in others."""

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from fragmenta.envs import Transition
+from fragmenta.rl.frames import Frames, add_frames, empty_frames, end_stacks, observations
 from fragmenta.rl.minibatches import take_steps
 from fragmenta.rl.priorities import Priorities, add_rows, draw_rows, no_priorities
 
@@ -19,6 +20,7 @@ class Replay(NamedTuple):
     """The latest steps; time and environments are the leading axes."""
 
     steps: Transition
+    """Stacked observations are `Frames`, and `next_observation` is empty then."""
     position: jax.Array
     """The row that is written next."""
     filled: jax.Array
@@ -52,9 +54,13 @@ class Batch(NamedTuple):
     """For teams: which agents are active with `next_observation`."""
 
 
-def empty_replay(step: Transition, length: int, prioritized: bool = False) -> Replay:
-    """A replay of `length` rows for steps like this one (arrays or shapes, one entry per environment)."""
-    steps = jax.tree.map(lambda x: jnp.zeros((length, *x.shape), x.dtype), step)
+def empty_replay(step: Transition, length: int, prioritized: bool = False, stacked: bool = False) -> Replay:
+    """A replay of `length` rows for steps like this one (arrays or shapes, one entry per environment). Observations
+    that are `stacked`, frames first and the newest last, are stored as single frames."""
+    rest = step._replace(observation=(), next_observation=()) if stacked else step
+    steps = jax.tree.map(lambda x: jnp.zeros((length, *x.shape), x.dtype), rest)
+    if stacked:
+        steps = steps._replace(observation=empty_frames(step.observation, length))
     zero = jnp.zeros((), jnp.int32)
     return Replay(steps, zero, zero, no_priorities(length, step.reward.shape[0]) if prioritized else ())
 
@@ -77,8 +83,17 @@ def insert_steps(replay: Replay, trajectory: Transition, n_step: int = 1) -> Rep
     priorities = replay.priorities
     if isinstance(priorities, Priorities):
         priorities = add_rows(priorities, replay.position, count, n_step - 1, replay.length)
+    frames, rest = replay.steps.observation, replay.steps
+    if isinstance(frames, Frames):
+        rows = (replay.position + jnp.arange(count)) % replay.length
+        ended, last = trajectory.terminated | trajectory.truncated, (replay.position - 1) % replay.length
+        ended_before = rest.terminated[last] | rest.truncated[last] | (replay.filled == 0)
+        seen, seen_next = trajectory.observation, trajectory.next_observation
+        frames = add_frames(frames, rows, seen, seen_next, ended, ended_before)
+        rest, trajectory = (x._replace(observation=(), next_observation=()) for x in (rest, trajectory))
+    steps = jax.tree.map(write, rest, trajectory)
     return Replay(
-        jax.tree.map(write, replay.steps, trajectory),
+        steps._replace(observation=frames) if isinstance(frames, Frames) else steps,
         (replay.position + count) % replay.length,
         jnp.minimum(replay.filled + count, replay.length),
         priorities,
@@ -115,11 +130,11 @@ def draw_starts(
 
 def _with_returns(replay: Replay, rows: jax.Array, gamma: float, n_step: int, weight: jax.Array) -> Batch:
     steps = replay.steps
-    observation, action, alive = take_steps((steps.observation, steps.action, steps.alive), rows)
-    after = steps.next_observation, steps.terminated, steps.next_alive
+    action, alive = take_steps((steps.action, steps.alive), rows)
     if n_step == 1:
-        next_observation, terminated, next_alive = take_steps(after, rows)
-        reward, discount = take_steps(steps.reward, rows), gamma * (1.0 - terminated)
+        reward, terminated, next_alive = take_steps((steps.reward, steps.terminated, steps.next_alive), rows)
+        observation, next_observation, weight = _observations(replay, rows, rows, weight)
+        discount = gamma * (1.0 - terminated)
         return Batch(observation, action, reward, discount, next_observation, weight, rows, alive, next_alive)
     span = (rows + jnp.arange(n_step)[:, None, None]) % replay.length
     flat = span.reshape(-1, rows.shape[1])
@@ -131,16 +146,33 @@ def _with_returns(replay: Replay, rows: jax.Array, gamma: float, n_step: int, we
     runs = jnp.concatenate([jnp.ones(span[:1].shape), jnp.cumprod(goes_on, axis=0)])
     power = gamma ** jnp.arange(n_step)[:, None, None]
     last = jnp.sum(runs, axis=0).astype(jnp.int32) - 1
-    next_observation, terminated, next_alive = take_steps(after, (rows + last) % replay.length)
+    end = (rows + last) % replay.length
+    observation, next_observation, weight = _observations(replay, rows, end, weight)
+    terminated, next_alive = take_steps((steps.terminated, steps.next_alive), end)
     discount = gamma ** (last + 1) * (1.0 - terminated)
     counted = (power * runs).reshape(*span.shape, *[1] * (reward.ndim - span.ndim))
     total = jnp.sum(counted * reward, axis=0)
     return Batch(observation, action, total, discount, next_observation, weight, rows, alive, next_alive)
 
 
+def _observations(replay: Replay, rows: jax.Array, end: jax.Array, weight: jax.Array) -> tuple[Any, Any, jax.Array]:
+    """The observations of these rows, those that follow the rows `end`, and the weights: 0 if the latter are gone."""
+    steps, frames = replay.steps, replay.steps.observation
+    if not isinstance(frames, Frames):
+        return take_steps(steps.observation, rows), take_steps(steps.next_observation, end), weight
+    terminated, truncated = take_steps((steps.terminated, steps.truncated), end)
+    observation, following, is_gone = observations(frames, replay.position, end, terminated | truncated)
+    if end is not rows:
+        observation = observations(frames, replay.position, rows, jnp.zeros_like(terminated))[0]
+    return observation, following, jnp.where(is_gone & ~terminated, 0.0, weight)
+
+
 def end_episodes(replay: Replay) -> Replay:
     """Mark the newest steps as truncated: the environments start new episodes after them."""
     newest = (replay.position - 1) % replay.length
     steps = replay.steps
-    cut = steps.truncated.at[newest].set(~steps.terminated[newest] | steps.truncated[newest])
+    goes_on = ~(steps.terminated[newest] | steps.truncated[newest])
+    cut = steps.truncated.at[newest].set(goes_on | steps.truncated[newest])
+    if isinstance(steps.observation, Frames):
+        steps = steps._replace(observation=end_stacks(steps.observation, newest, goes_on))
     return replay._replace(steps=steps._replace(truncated=cut))

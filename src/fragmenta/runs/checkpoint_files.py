@@ -9,28 +9,55 @@ from typing import Any
 
 import numpy as np
 
+CHUNK_BYTES = 1 << 24
+LARGE_BYTES = 64 << 20
+"""Arrays from this size on, such as those of a replay, have a file of their own, which needs no copy of them."""
 
-def write_arrays(folder: Path, arrays: dict[str, np.ndarray]) -> None:
-    """Write arrays, concatenated in the order of the manifest: many small ones take Orbax twice as long."""
-    joined = b"".join(array.tobytes() for array in arrays.values())
+
+def write_arrays(folder: Path, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
+    """Write arrays in the order of the manifest, small ones concatenated, because many small ones take Orbax twice as
+    long; returns size and checksum of the files of large arrays, by name, computed while they were written."""
+    files = {
+        _file_of_large(position): _write_large(folder / _file_of_large(position), array)
+        for position, array in enumerate(arrays.values())
+        if array.nbytes >= LARGE_BYTES
+    }
+    joined = b"".join(array.tobytes() for array in arrays.values() if array.nbytes < LARGE_BYTES)
     try:
-        _orbax().save(folder.absolute(), {"bytes": np.frombuffer(joined, np.uint8)})
+        _orbax().save((folder / "state").absolute(), {"bytes": np.frombuffer(joined, np.uint8)})
         _orbax().wait_until_finished()
     except ValueError as error:  # TensorStore reports disk errors as ValueError
         raise OSError(str(error).partition("\n")[0]) from error
+    return files
 
 
 def read_arrays(folder: Path, descriptions: dict[str, Any]) -> dict[str, np.ndarray]:
     """Read arrays that have these names, shapes and types, in this order."""
     types = {name: (tuple(a["shape"]), np.dtype(a["dtype"])) for name, a in descriptions.items()}
     sizes = {name: math.prod(shape) * dtype.itemsize for name, (shape, dtype) in types.items()}
-    target = {"bytes": np.empty(sum(sizes.values()), np.uint8)}
-    joined = np.asarray(_orbax().restore(folder.absolute(), target)["bytes"])
+    target = {"bytes": np.empty(sum(size for size in sizes.values() if size < LARGE_BYTES), np.uint8)}
+    joined = np.asarray(_orbax().restore((folder / "state").absolute(), target)["bytes"])
     arrays, start = {}, 0
-    for name, (shape, dtype) in types.items():
+    for position, (name, (shape, dtype)) in enumerate(types.items()):
+        if sizes[name] >= LARGE_BYTES:
+            arrays[name] = np.fromfile(folder / _file_of_large(position), dtype).reshape(shape)
+            continue
         arrays[name] = joined[start : start + sizes[name]].view(dtype).reshape(shape)
         start += sizes[name]
     return arrays
+
+
+def _file_of_large(position: int) -> str:
+    return f"array-{position}"
+
+
+def _write_large(path: Path, array: np.ndarray) -> dict[str, Any]:
+    data, checksum = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data, hashlib.sha256()
+    with path.open("wb") as file:
+        for start in range(0, len(data), CHUNK_BYTES):
+            file.write(data[start : start + CHUNK_BYTES])
+            checksum.update(data[start : start + CHUNK_BYTES])
+    return {"bytes": len(data), "sha256": checksum.hexdigest()}
 
 
 @functools.cache

@@ -1,9 +1,10 @@
 """Checkpoints: the full state of a run, one folder each, written atomically and verified before use.
 
-A folder has `state` (all arrays, in Orbax's format), `manifest.json` (their names, shapes and types in order, and size
-and checksum of every file) and `manifest.sha256`. It is written under a temporary name, flushed to disk and renamed, so
-that a run killed at any time leaves either a complete checkpoint or none. Loading executes nothing: no pickle. Why each
-is kept is in `kept.json` beside them, because it may change after a checkpoint was written.
+A folder has `state` (the arrays, in Orbax's format; a large one has a file of its own instead), `manifest.json` (their
+names, shapes and types in order, and size and checksum of every file) and `manifest.sha256`. It is written under a
+temporary name, flushed to disk and renamed, so that a run killed at any time leaves either a complete checkpoint or
+none. Loading executes nothing: no pickle. Why each is kept is in `kept.json` beside them, because it may change after a
+checkpoint was written.
 """
 
 import dataclasses
@@ -103,9 +104,11 @@ class CheckpointFolder:
         if shutil.disk_usage(self.path).free < needed:  # a write failing halfway prints many errors
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         temporary.mkdir()
-        write_arrays(temporary / "state", arrays)
+        files = write_arrays(temporary, arrays)
         descriptions = {n: {"shape": list(a.shape), "dtype": str(a.dtype)} for n, a in arrays.items()}
-        files = {str(path.relative_to(temporary)): size_and_checksum(path) for path in files_below(temporary)}
+        for path in files_below(temporary):
+            if (file := str(path.relative_to(temporary))) not in files:
+                files[file] = size_and_checksum(path)
         manifest = {
             "schema": SCHEMA,
             "iteration": checkpoint.iteration,
@@ -156,7 +159,7 @@ class CheckpointFolder:
                 raise DamagedError(f"{file} cannot be read: {error.strerror}") from None
             if actual != expected:
                 raise DamagedError(f"{file} does not match its checksum")
-        arrays = read_arrays(folder / "state", manifest["arrays"])
+        arrays = read_arrays(folder, manifest["arrays"])
         prefixed = {name: arrays.pop(name) for name in list(arrays) if name.startswith(IN_FLIGHT)}
         in_flight = {name.removeprefix(IN_FLIGHT): array for name, array in prefixed.items()}
         return Checkpoint(arrays, manifest["iteration"], manifest["steps"], in_flight=in_flight)

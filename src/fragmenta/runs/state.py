@@ -8,18 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from fragmenta.errors import ConfigError
-from fragmenta.tracing.names import leaf_name
+from fragmenta.tracing.names import is_in, leaf_name
 
 
 def to_arrays(state: Any, without: Sequence[str] = ()) -> dict[str, np.ndarray]:
     """Copies of all leaves on the host, but for those in the fields `without`; random keys as key data."""
     leaves = [(leaf_name(path), leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(state)]
     return {name: np.array(_plain(leaf)) for name, leaf in leaves if not is_in(name, without)}
-
-
-def is_in(name: str, fields: Sequence[str]) -> bool:
-    """Whether a leaf is part of one of these fields of the state."""
-    return any(f"{name}.".startswith(f"{field}.") for field in fields)
 
 
 def from_arrays(expected: Any, arrays: dict[str, np.ndarray], source: str, optional: Sequence[str] = ()) -> Any:

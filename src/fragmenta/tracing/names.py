@@ -1,5 +1,6 @@
 """Names of the leaves of a pytree: the same in graphs, checkpoints and messages."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -13,3 +14,8 @@ def leaf_name(path: Any) -> str:
 def leaf_names(tree: Any) -> tuple[str, ...]:
     """The names of all leaves, in order."""
     return tuple(leaf_name(path) for path, _ in jax.tree_util.tree_leaves_with_path(tree))
+
+
+def is_in(name: str, fields: Sequence[str]) -> bool:
+    """Whether a leaf is part of one of these fields of the tree."""
+    return any(f"{name}.".startswith(f"{field}.") for field in fields)

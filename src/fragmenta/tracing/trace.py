@@ -18,7 +18,7 @@ from fragmenta.graph.check import check_graph
 from fragmenta.graph.layout import Split
 from fragmenta.tracing import jaxprs
 from fragmenta.tracing.iteration import environment_steps, iteration
-from fragmenta.tracing.names import leaf_name, leaf_names
+from fragmenta.tracing.names import is_in, leaf_name, leaf_names
 
 
 def trace(algorithm: Algorithm, env: Environment) -> Graph:
@@ -60,6 +60,7 @@ def _trace(algorithm: Algorithm, env: Environment, opened: frozenset[str]) -> Gr
         block=block,
         steps=environment_steps(closed),
         state_names=state_names,
+        rebuildable=frozenset(i for i, name in enumerate(state_names) if is_in(name, algorithm.rebuildable)),
         metric_names=metric_names,
         stages=tuple(dict.fromkeys([*top_stages, *nested_stages])),
         top_stages=tuple(top_stages),

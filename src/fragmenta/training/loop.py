@@ -60,11 +60,12 @@ def run_loop(run: PreparedRun, start: Start) -> Result:
                 log.commit()
                 if run.saver is None or not log.is_time_to_save():
                     continue
-                state = jax.tree.unflatten(structure, jax.block_until_ready(engine.state()))
+                with log.copying():
+                    leaves = engine.state(start.unsaved)
+                    state = jax.tree.unflatten(structure, jax.block_until_ready(leaves))
+                    arrays = start.saved(state)
                 if not is_finite(run.algorithm.params(state)):
                     raise _not_finite(run, start, log, last_good)
-                with log.copying():
-                    arrays = start.saved(state)
                 last_good = Checkpoint(arrays, log.iteration, log.steps, in_flight=engine.in_flight())
                 if run.evaluation:
                     run.evaluation.consider(last_good, run.algorithm.params(state))
@@ -186,7 +187,8 @@ class _Log:
             return
 
         def params() -> Any:
-            return self._run.algorithm.params(jax.tree.unflatten(structure, engine.state()))
+            algorithm = self._run.algorithm
+            return algorithm.params(jax.tree.unflatten(structure, engine.state(algorithm.rebuildable)))
 
         moment = Moment(self._latest, params, self._added, self._run.stop, **event)
         self._run.callbacks.call(name, moment)

@@ -28,7 +28,7 @@ from fragmenta.runs.run_directory import RunDirectory
 from fragmenta.runs.saving import SaveOptions
 from fragmenta.runs.seeds import Seeds
 from fragmenta.runs.sinks import TrackingOptions
-from fragmenta.runs.state import is_in
+from fragmenta.tracing.names import is_in
 from fragmenta.training.callbacks import Callbacks
 from fragmenta.training.loop import run_loop
 from fragmenta.training.options import RunOptions

@@ -1,7 +1,7 @@
 """Run a fragment's steps: one worker per replica, or one for replicas that run together."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -11,18 +11,16 @@ import numpy as np
 from fragmenta.graph import Interface
 from fragmenta.graph.program import sent
 from fragmenta.profiling.timeline import Stopwatch
-from fragmenta.worker.backends.burst import MOST
+from fragmenta.worker.backends.burst import BURST_SECONDS, MOST
 from fragmenta.worker.bundles import Bundles
 from fragmenta.worker.channels.memory import ClosedError
 from fragmenta.worker.deploy import Deployment, Ports
 from fragmenta.worker.outcome import Outcome, Times
 from fragmenta.worker.steps import REPLICA, Host, Key, Put, Rounds, Segment, Step, Take, late_takes
-from fragmenta.worker.words import doing, interface_text, peer
+from fragmenta.worker.words import doing, late, peer
 
 SAMPLE_EVERY = 16
 """On an accelerator, block to measure times only once in this many iterations: blocking costs throughput."""
-BURST_SECONDS = 0.1
-"""Bursts double in size until one takes this long: Python overhead is negligible, and progress still shows."""
 
 COPY_SHARE = 0.05
 """The share of the time of a free-running worker that copies of its state may take: a replay is large."""
@@ -54,15 +52,13 @@ class Worker:
         names = {i: program.graph.state_inputs[i].id for i in state}
         self._values: dict[Key, Any] = {**self._constants, **{names[i]: leaf for i, leaf in state.items()}}
         self._counters: dict[Key, list[jax.Array]] = {}
-        self._iteration = 0
-        self._per_burst = 1
+        self._iteration, self._per_burst = 0, 1
         self._bursts: list[tuple[int, Any]] = []
         self._last_burst = time.monotonic()
         self._lag = 0
         self.late = tuple(late_takes(deployment.schedule.steps))
         self._delayed: dict[tuple[int, str], list[Any]] = {}
         self._step: Step | None = None
-        self._is_stopped = False
         self.state_copy: dict[int, Any] = {}
         """A copy of the state that other threads may read while this worker continues; see `copy_state`."""
         sends = [i for i in sent(program.instructions) if not i.delivery.waits]
@@ -127,6 +123,15 @@ class Worker:
         program = self.deployment.schedule.program
         return {i: self._values[program.graph.state_inputs[i].id] for i in program.state}
 
+    def held(self, leaves: Sequence[int]) -> tuple[int, dict[int, Any]] | None:
+        """The number of iterations, and these leaves after them; None if their memory is given away, mid-iteration."""
+        program = self.deployment.schedule.program
+        for ahead, values in ((1, program.graph.state_outputs), (0, program.graph.state_inputs)):
+            held = {i: self._values.get(values[i].id) for i in leaves if i in program.state}
+            if all(leaf is not None and not leaf.is_deleted() for leaf in held.values()):
+                return self._iteration + ahead, held
+        return None
+
     def copy_state(self) -> None:
         """Refresh the copy of the state; the next iteration donates the buffers of the state itself."""
         self.state_copy = jax.block_until_ready({i: jnp.copy(leaf) for i, leaf in self.state().items()})
@@ -188,6 +193,7 @@ class Worker:
         stacks = [(np.empty(specs[stack].shape, specs[stack].dtype), value) for stack, value in rounds.on_host]
         for start, param, _, _ in rounds.carried:
             values[param] = values[start]
+        values |= {key: jax.device_put(jnp.copy(values[key]), specs[key].sharding) for key in rounds.copied}
         for buffer in rounds.buffers:
             values[buffer] = jnp.zeros(specs[buffer].shape, specs[buffer].dtype, device=specs[buffer].sharding)
         order = range(rounds.length)
@@ -279,5 +285,4 @@ class Worker:
         return doing(self._step)
 
     def _late(self, interface: Interface, action: str, peer: str) -> DeadlineError:
-        time_limit = f"within {self.deadline:g} s (iteration {self._iteration})"
-        return DeadlineError(f"{self.name} could not {action} {interface_text(interface)} {peer} {time_limit}")
+        return DeadlineError(late(self.name, action, interface, peer, self.deadline, self._iteration))

@@ -4,6 +4,7 @@ Everything between two communications or host stages becomes one segment. A loop
 loop with some runs in Python; its segments slice the inputs and stack the outputs, except outputs already on the host.
 """
 
+import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -24,9 +25,14 @@ from fragmenta.worker.steps import (
     Rounds,
     Schedule,
     Segment,
+    Step,
     join_operations,
+    reads,
     writes,
 )
+
+LARGE = 1 << 20
+"""Bytes from which on a loop in Python does not copy a carry in every round; a call costs more than a smaller copy."""
 
 
 def optimize(program: Program, replicas: dict[str, int], unroll: int = 1) -> Schedule:
@@ -41,8 +47,9 @@ def optimize(program: Program, replicas: dict[str, int], unroll: int = 1) -> Sch
     end |= {graph.metrics[i].id for i in program.metrics}
     # A carry that a loop does not change ends in the buffer that it started in, which must not be donated.
     starts = {start for item in items if isinstance(item, Rounds) for start, _, _, _ in item.carried}
-    steps = join_operations(items, end, _donatable(program) - starts)
-    return Schedule(program, steps, builder.shapes)
+    donatable = _donatable(program)
+    steps = join_operations(items, end, donatable - starts)
+    return Schedule(program, _without_copies(steps, end, donatable), builder.shapes)
 
 
 class _Builder:
@@ -129,12 +136,17 @@ class _Builder:
             for i in repeat.carries
         )
         after = {result for _, _, result, _ in carried} | set(buffers) | {value for _, value in on_host}
-        steps = join_operations([*slices, *body], after, set(buffers))
+        large = [carry for carry in carried if self.shapes[carry[1]].bytes >= LARGE]
+        donated = _donatable_carries(body, large, {value for _, value in on_host} | {carry[0] for carry in carried})
+        steps = join_operations([*slices, *body], after, {*buffers, *donated})
         before: list[Operation] = []
         if not self.program.together:  # a segment of merged replicas sees one replica's part only
             changing = {param for _, param, _, _ in carried} | set(buffers)
             before, steps = draw_ahead(steps, changing, counter, loop.length, self.shapes)
-        return [*before, Rounds(loop.length, loop.reverse, counter, carried, tuple(buffers), steps, tuple(on_host))]
+        rounds = Rounds(
+            loop.length, loop.reverse, counter, carried, tuple(buffers), steps, tuple(on_host), donated, donated
+        )
+        return [*before, rounds]
 
     def _no_rounds(self, repeat: Repeat, alias: dict[int, Key]) -> Operation:
         """A loop of length 0: carries stay as they are, and nothing is stacked."""
@@ -234,6 +246,40 @@ def _donatable(program: Program) -> set[Key]:
         and results.count(graph.state_outputs[i].id) == 1
         and graph.state_outputs[i].id not in {graph.state_inputs[j].id for j in program.state}
     }
+
+
+def _donatable_carries(
+    body: Sequence[Item], carried: Sequence[tuple[Key, Key, Key, Key]], held: set[Key]
+) -> tuple[Key, ...]:
+    """The parameters of carries whose buffers only this loop has: segments write them and nothing else holds them, as
+    it does the values in `held`."""
+    computed = {key for item in body if isinstance(item, Operation) for key in item.outputs}
+    elsewhere = {key for item in body if not isinstance(item, Operation) for key in reads(item) | writes(item)}
+    results = [result for _, _, result, _ in carried]
+    return tuple(
+        param
+        for _, param, result, _ in carried
+        if result in computed and results.count(result) == 1 and not {param, result} & (elsewhere | held)
+    )
+
+
+def _without_copies(steps: Sequence[Step], live: set[Key], donatable: set[Key]) -> tuple[Step, ...]:
+    """The same steps, but loops start with the state itself where nothing needs it afterwards, not with a copy."""
+    result: list[Step] = []
+    later = set(live)
+    for step in reversed(steps):
+        if isinstance(step, Rounds):
+            starts = [start for start, _, _, _ in step.carried]
+            inside = {key for inner in step.body for key in reads(inner)}
+            own = {
+                param
+                for start, param, _, _ in step.carried
+                if start in donatable and start not in later | inside and starts.count(start) == 1
+            }
+            step = dataclasses.replace(step, copied=tuple(key for key in step.copied if key not in own))
+        later |= reads(step)
+        result.append(step)
+    return tuple(reversed(result))
 
 
 def _interfaces(instructions: Iterable[Instruction]) -> Iterable[Interface]:

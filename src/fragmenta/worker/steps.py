@@ -115,6 +115,10 @@ class Rounds:
     body: "tuple[Step, ...]"
     on_host: tuple[tuple[Key, Key], ...] = ()
     """Outputs that are stacked on the host, because host stages read or write them: (stack, value of each round)."""
+    donated: tuple[Key, ...] = ()
+    """Body parameters of carries whose memory the body reuses."""
+    copied: tuple[Key, ...] = ()
+    """Those of them that start as a copy, because their initial value is not the loop's own."""
 
     def timeline_entry(self, begin: int, end: int) -> Span:
         """All rounds of it."""

@@ -11,6 +11,8 @@ from fragmenta.worker.steps import REPLICA, Key, Schedule, Segment
 
 MOST = 64
 """Maximum iterations per burst: the metrics of this many iterations are buffered on the device."""
+BURST_SECONDS = 0.1
+"""Bursts double in size until one takes this long: Python overhead is negligible, and progress still shows."""
 
 
 def compile_burst(schedule: Schedule, where: Site, specs: dict[Key, jax.ShapeDtypeStruct]) -> Callable | None:

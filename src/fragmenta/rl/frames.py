@@ -1,0 +1,150 @@
+"""The observations of a replay for environments that stack their latest frames: every frame is stored once.
+
+A stack is put together again when it is drawn. Its frames are the newest ones of this and the steps before; at the
+start of an episode those before it are repeats of the first frame, or zeros: whichever the environment returned. The
+newest frame of `next_observation` is that of the step after, except at the end of an episode: such frames are stored in
+a ring of their own, as long as an eighth of the steps. If episodes are so short that it holds fewer of them than the
+replay holds ends of episodes, the oldest are gone: such steps are drawn with weight 0 unless they terminated, in which
+case nothing depends on the frame.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fragmenta.rl.minibatches import take_steps
+
+ENDS = 8
+"""Steps per last frame of an episode for which there is memory."""
+FEWEST_ENDS = 64
+
+
+class Frames(NamedTuple):
+    """The frames of all observations in a replay of `length` steps of each environment."""
+
+    newest: jax.Array
+    """The newest frame of each observation, by step and environment: of those in the replay, of the steps before them
+    that their stacks contain, and of the observation that follows; step `i` is in row `i` modulo the number of rows."""
+    inserted: jax.Array
+    """The number of steps so far."""
+    age: jax.Array
+    """How many frames of its own episode precede the newest one in the stack of each step."""
+    repeats: jax.Array
+    """Whether earlier frames are repeats of the first one of the episode, or else zeros."""
+    ends: jax.Array
+    """By environment: the frames after the last steps of episodes; end `i` is in row `i` modulo their number."""
+    ended: jax.Array
+    """The number of episodes that ended in each environment."""
+    end: jax.Array
+    """Which end each step is, if it is one."""
+
+    @property
+    def length(self) -> int:
+        """Steps of each environment that the replay holds."""
+        return self.age.shape[0]
+
+    @property
+    def stack(self) -> int:
+        """Frames in an observation."""
+        return self.newest.shape[0] - self.length
+
+
+def empty_frames(observation: Any, length: int) -> Frames:
+    """No frames yet, for observations like this one (an array or a shape): environments, frames of the stack, frame."""
+    envs, stack, *shape = observation.shape
+    ends = max(length // ENDS, min(length, FEWEST_ENDS))
+    return Frames(
+        newest=jnp.zeros((length + stack, envs, *shape), observation.dtype),
+        inserted=jnp.zeros((), jnp.int32),
+        age=jnp.zeros((length, envs), jnp.uint8),
+        repeats=jnp.zeros((length, envs), bool),
+        ends=jnp.zeros((envs, ends, *shape), observation.dtype),
+        ended=jnp.zeros(envs, jnp.int32),
+        end=jnp.zeros((length, envs), jnp.int32),
+    )
+
+
+def add_frames(
+    frames: Frames, rows: jax.Array, observation: Any, next_observation: Any, ended: jax.Array, ended_before: jax.Array
+) -> Frames:
+    """Add the frames of a trajectory whose steps are in these rows of the replay, given where episodes ended in it and
+    right before it."""
+    count, stack = ended.shape[0], frames.stack
+    newest, following = observation[:, :, -1], next_observation[:, :, -1]
+    slots = (frames.inserted + jnp.arange(count + 1)) % frames.newest.shape[0]
+    written = frames.newest.at[slots].set(jnp.concatenate([newest, following[-1:]]), mode="promise_in_bounds")
+    frame_axes = tuple(range(2, observation.ndim))
+    all_repeat = jnp.all(observation == observation[:, :, -1:], axis=frame_axes)
+    only_newest = jnp.all(observation[:, :, :-1] == 0, axis=frame_axes)
+    # After the loss of a life an episode ends, but its stack of frames may go on.
+    starts = jnp.concatenate([ended_before[None], ended[:-1]]) & (all_repeat | only_newest)
+
+    def follow(before: tuple[jax.Array, jax.Array], x: tuple[jax.Array, jax.Array]) -> tuple[Any, Any]:
+        is_start, repeats = x
+        age = jnp.where(is_start, 0, jnp.minimum(before[0] + 1, stack - 1))
+        after = age, jnp.where(is_start, repeats, before[1])
+        return after, after
+
+    last = (rows[0] - 1) % frames.length
+    carry = frames.age[last].astype(jnp.int32), frames.repeats[last]
+    _, (age, repeats) = jax.lax.scan(follow, carry, (starts, all_repeat))
+    end = frames.ended + jnp.cumsum(ended, axis=0, dtype=jnp.int32) - 1
+    total = frames.ended + jnp.sum(ended, axis=0, dtype=jnp.int32)
+    return Frames(
+        newest=written,
+        inserted=frames.inserted + count,
+        age=frames.age.at[rows].set(age.astype(jnp.uint8)),
+        repeats=frames.repeats.at[rows].set(repeats),
+        ends=_write_ends(frames.ends, ended, end, total, following),
+        ended=total,
+        end=frames.end.at[rows].set(end),
+    )
+
+
+def observations(
+    frames: Frames, position: jax.Array, rows: jax.Array, ended: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """The observations of the steps in these rows, those that follow them, and whether the latter are gone.
+
+    `position` is the row that is written next, `ended` whether an episode ends with the step in a row.
+    """
+    stack, ring = frames.stack, frames.newest.shape[0]
+    step = frames.inserted - 1 - (position - 1 - rows) % frames.length
+    age, repeats, end = take_steps((frames.age, frames.repeats, frames.end), rows)
+    before = jnp.arange(stack - 1, -1, -1)[:, None, None]  # how many steps before this one a frame is from
+    within = jnp.minimum(before, age.astype(jnp.int32))
+    sources = jnp.concatenate([step - within, step[None] + 1]) % ring
+    drawn = take_steps(frames.newest, sources.reshape(-1, rows.shape[1]))
+    drawn = drawn.reshape(*sources.shape, *drawn.shape[2:])
+    is_blank = (before > within) & ~repeats
+    own = jnp.where(_like(is_blank, drawn), 0, drawn[:-1]).astype(drawn.dtype)
+    last = jax.vmap(lambda ends, slots: ends[slots], in_axes=(0, 1), out_axes=1)(
+        frames.ends, end % frames.ends.shape[1]
+    )
+    following = jnp.where(_like(ended, last), last, drawn[-1])
+    is_gone = ended & (frames.ended - end > frames.ends.shape[1])
+    next_own = jnp.concatenate([own[1:], following[None]])
+    return jnp.moveaxis(own, 0, 2), jnp.moveaxis(next_own, 0, 2), is_gone
+
+
+def end_stacks(frames: Frames, newest: jax.Array, is_new: jax.Array) -> Frames:
+    """New episodes start after the steps in row `newest`, the latest ones, and `is_new` says which had not ended."""
+    following = frames.newest[frames.inserted % frames.newest.shape[0]]
+    ends = _write_ends(frames.ends, is_new[None], frames.ended[None], frames.ended + is_new, following[None])
+    end = frames.end.at[newest].set(jnp.where(is_new, frames.ended, frames.end[newest]))
+    return frames._replace(ends=ends, ended=frames.ended + is_new, end=end)
+
+
+def _write_ends(ends: jax.Array, ended: jax.Array, end: jax.Array, total: jax.Array, following: jax.Array) -> jax.Array:
+    count = ends.shape[1]
+    slots = jnp.where(ended & (total - end <= count), end % count, count)  # one past the last is not written
+
+    def write(rows: jax.Array, slots: jax.Array, new: jax.Array) -> jax.Array:
+        return rows.at[slots].set(new, mode="drop")
+
+    return jax.vmap(write, in_axes=(0, 1, 1))(ends, slots, following)
+
+
+def _like(flags: jax.Array, values: jax.Array) -> jax.Array:
+    return flags.reshape(*flags.shape, *[1] * (values.ndim - flags.ndim))

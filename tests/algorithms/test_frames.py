@@ -1,0 +1,33 @@
+"""Training from single frames equals training from whole stacks, wherever the replay is."""
+
+import jax
+import numpy as np
+import pytest
+
+from fragmenta import DQN, EnvOptions, make
+from fragmenta.envs import Stack
+from helpers import assert_same, cpu_cluster, initial_state, plain, planned, run_plan
+
+ALGORITHM = DQN(num_envs=4, horizon=3, hidden=(8,), buffer_size=240, batch_size=16, learning_starts=24, updates=2)
+ITERATIONS = 40
+
+
+def test_single_frames_train_the_same_parameters_as_stacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    env = make("CartPole-v1", options=EnvOptions(stack=4))
+    frames = plain(ALGORITHM, env, ITERATIONS)[0]
+    monkeypatch.setattr(Stack, "stacks_frames", False)
+    stacks = plain(ALGORITHM, env, ITERATIONS)[0]
+    jax.tree.map(np.testing.assert_array_equal, stacks.learner.params, frames.learner.params)
+    held, whole = (sum(x.nbytes for x in jax.tree.leaves(state.replay)) for state in (frames, stacks))
+    assert held < whole / 2
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("policy", ["single_learner_coarse", "central", "multi_learner"])
+def test_replicas_insert_and_sample_frames_alone(policy: str) -> None:
+    env = make("CartPole-v1", options=EnvOptions(stack=4))
+    plan = planned(ALGORITHM, env, policy, cpu_cluster(4, 2), merge=False)
+    state, _ = run_plan(plan, ALGORITHM, env, ITERATIONS)
+    assert_same(plain(ALGORITHM, env, ITERATIONS)[0], state, 1e-4)
+    frames = initial_state(ALGORITHM, env).replay.steps.observation.newest.nbytes
+    assert all(interface.value.bytes < frames / 4 for interface in plan.interfaces), "the replay stays where it is"
