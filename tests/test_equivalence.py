@@ -11,21 +11,27 @@ from fragmenta import (
     DQN,
     IMPALA,
     IPPO,
+    LSTMPPO,
     MADDPG,
     MAPPO,
     PPO,
     PQN,
     QMIX,
+    R2D2,
+    REINFORCE,
     SAC,
     TD3,
     VDN,
+    DiscreteSAC,
     Fragment,
     RecurrentPPO,
+    TransformerPPO,
     make,
 )
 from fragmenta.envs.probes import ProbeTeam
 from helpers import assert_same, cpu_cluster, plain, planned, run_plan
 from odd_algorithm import Odd
+from own_parts import Forbidden, Gelu, pair, pair_of_dictionary, slow_adam, upside_down
 from sights import Medley
 from small_teams import AimingTeam, UnlikeTeam
 
@@ -36,6 +42,7 @@ ITERATIONS = 10
 FEW = {"num_envs": 8, "horizon": 4, "epochs": 2, "minibatches": 2, "hidden": (16,), "total_steps": 10_000}
 REPLAY = {"num_envs": 8, "horizon": 2, "updates": 2, "batch_size": 16, "buffer_size": 128, "learning_starts": 16}
 RAINBOW = {"dueling": True, "n_step": 3, "prioritized": True, "distribution": "c51", "noisy": True, "atoms": 5}
+SCHEDULE = ("entropy_cost=linear:0.01:0", "learning_rate=cosine:1e-3:0", "clip=linear:0.3:0.1")
 CASES = {
     "ppo-cartpole": (PPO(num_envs=8, horizon=16, minibatches=4, total_steps=100_000, hidden=(16, 16)), "CartPole-v1"),
     "ppo-pendulum": (
@@ -68,6 +75,18 @@ CASES = {
     "qmix-separate": (QMIX(hidden=(16,), mixing=8, shared=False, **REPLAY), UnlikeTeam(agents=8)),
     "maddpg": (MADDPG(hidden=(16,), **REPLAY), UnlikeTeam(agents=8)),
     "maddpg-shared": (MADDPG(hidden=(16,), shared=True, critics=2, **REPLAY), AimingTeam(agents=8)),
+    "r2d2": (R2D2(hidden=(16,), memory=8, burn_in=2, length=4, target_every=3, **REPLAY), "ProbeMemory"),
+    "sac-discrete": (DiscreteSAC(hidden=(16,), **REPLAY), Forbidden()),
+    "reinforce": (REINFORCE(num_envs=8, horizon=16, hidden=(16,)), "ProbeMemory"),
+    "ppo-lstm": (LSTMPPO(memory=8, **FEW), "ProbeMemory"),
+    "ppo-transformer": (TransformerPPO(memory=8, window=4, **FEW), "ProbeMemory"),
+    "ppo-own": (
+        PPO(network=Gelu, optimizer=slow_adam, schedule=SCHEDULE, reward_function=upside_down, **FEW),
+        "Pendulum-v1",
+    ),
+    "ppo-masked": (PPO(critic_only=("best",), **FEW), Forbidden()),
+    "dqn-masked": (DQN(hidden=(16,), network=pair_of_dictionary, optimizer="rmsprop", **REPLAY), Forbidden()),
+    "sac-own": (SAC(hidden=(16,), network=pair, schedule=("tau=linear:0.01:0.1",), **REPLAY), "Pendulum-v1"),
     "odd": (Odd(num_envs=8), "CartPole-v1"),
 }
 FEW_POLICIES: dict[str, tuple[str, ...]] = {
@@ -95,12 +114,21 @@ FEW_POLICIES: dict[str, tuple[str, ...]] = {
     "sac-prioritized": (),
     "td3": (),
     "ddpg": (),
+    "r2d2": (),
+    "sac-discrete": (),
+    "reinforce": (),
+    "ppo-lstm": (),
+    "ppo-transformer": (),
+    "ppo-own": (),
+    "ppo-masked": ("single_learner_coarse",),
+    "dqn-masked": (),
+    "sac-own": (),
     "odd": ("environments",),
 }
 """Cases that `make test` runs under only these distribution policies, to save compile time."""
 
 
-SHORT_LOOPS = ("dqn", "sac", "td3", "ddpg", "vdn", "qmix", "maddpg")
+SHORT_LOOPS = ("dqn", "r2d2", "sac", "td3", "ddpg", "vdn", "qmix", "maddpg")
 """Cases whose loops are so short that XLA unrolls them, and rounds differently where they are split."""
 
 

@@ -96,10 +96,12 @@ class Attention(nn.Module):
     def setup(self) -> None:
         """Define the layers."""
 
-        def dense(outputs: int) -> nn.Dense:
-            return nn.Dense(outputs, dtype=jnp.dtype(self.compute), kernel_init=nn.initializers.orthogonal(1.0))
+        def dense(outputs: int, bias: bool = True) -> nn.Dense:
+            orthogonal = nn.initializers.orthogonal(1.0)
+            return nn.Dense(outputs, use_bias=bias, dtype=jnp.dtype(self.compute), kernel_init=orthogonal)
 
-        self.embed, self.query, self.key, self.value, self.mix = (dense(self.units) for _ in range(5))
+        self.embed, self.query, self.value, self.mix = (dense(self.units) for _ in range(4))
+        self.key = dense(self.units, bias=False)  # a bias would add the same to all scores of a step, which is nothing
         self.wide, self.narrow = dense(4 * self.units), dense(self.units)
         self.before, self.between, self.after = (nn.LayerNorm(dtype=jnp.float32) for _ in range(3))
         self.age = self.param("age", nn.initializers.normal(0.02), (self.window, self.units))

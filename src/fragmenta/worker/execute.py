@@ -59,6 +59,7 @@ class Worker:
         self.late = tuple(late_takes(deployment.schedule.steps))
         self._delayed: dict[tuple[int, str], list[Any]] = {}
         self._step: Step | None = None
+        self._is_stopped = False
         self.state_copy: dict[int, Any] = {}
         """A copy of the state that other threads may read while this worker continues; see `copy_state`."""
         sends = [i for i in sent(program.instructions) if not i.delivery.waits]

@@ -1,0 +1,106 @@
+"""Parts that a user might bring: networks, optimizers, functions, and an environment that says what is legal."""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import optax
+
+from fragmenta.envs import Box, Dict, Discrete, Environment, Transition
+
+
+class Gelu(nn.Module):
+    """Flattens everything but the batch, as a network does that expects no other leading axes."""
+
+    width: int = 16
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        x = x.reshape(x.shape[0], -1)
+        return nn.gelu(nn.LayerNorm()(nn.Dense(self.width)(x)))
+
+
+def _init(key: jax.Array, x: jax.Array) -> Any:
+    return {"weights": jax.random.normal(key, (x.shape[-1], 8))}
+
+
+def _apply(params: Any, x: jax.Array) -> jax.Array:
+    return jnp.tanh(x @ params["weights"])
+
+
+pair = (_init, _apply)
+
+
+def _init_of_dictionary(key: jax.Array, x: dict[str, jax.Array]) -> Any:
+    return _init(key, x["best"])
+
+
+def _apply_to_dictionary(params: Any, x: dict[str, jax.Array]) -> jax.Array:
+    return _apply(params, x["best"])
+
+
+pair_of_dictionary = (_init_of_dictionary, _apply_to_dictionary)
+
+
+class Flat(nn.Module):
+    """Forgets the batch."""
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return x.reshape(-1)
+
+
+def slow_adam(rate: Any) -> optax.GradientTransformation:
+    return optax.chain(optax.scale_by_adam(b1=0.5), optax.scale_by_learning_rate(rate))
+
+
+def halved(share: jax.Array) -> jax.Array:
+    return 0.02 - 0.01 * share
+
+
+def first_two(observation: jax.Array) -> jax.Array:
+    return observation[:2]
+
+
+def upside_down(step: Transition) -> jax.Array:
+    return -step.reward
+
+
+class ForbiddenState(NamedTuple):
+    """Which actions are legal, and which of them pays."""
+
+    legal: jax.Array
+    best: jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class Forbidden(Environment):
+    """Of four actions two are legal at each step, one of which pays 1; an illegal one ends the episode and costs 10.
+
+    The actor sees nothing but which actions are legal; the part `best` says which of them pays.
+    """
+
+    max_steps: int = 8
+
+    @property
+    def observation_space(self) -> Dict:
+        mask = Box(0.0, 1.0, (4,), "bool")
+        return Dict((("action_mask", mask), ("best", Box(0.0, 1.0, (4,))), ("noise", Box(-1.0, 1.0, (2,)))))
+
+    @property
+    def action_space(self) -> Discrete:
+        return Discrete(4)
+
+    def initial(self, key: jax.Array) -> ForbiddenState:
+        two = jax.random.permutation(key, 4)[:2]
+        return ForbiddenState(jnp.zeros(4, bool).at[two].set(True), two[0])
+
+    def observe(self, state: ForbiddenState) -> dict[str, jax.Array]:
+        return {"action_mask": state.legal, "best": jax.nn.one_hot(state.best, 4), "noise": jnp.zeros(2)}
+
+    def advance(self, state: ForbiddenState, action: jax.Array, key: jax.Array) -> Any:
+        illegal = ~state.legal[action]
+        reward = jnp.where(illegal, -10.0, jnp.where(action == state.best, 1.0, 0.0))
+        return self.initial(key), reward, illegal
