@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from fragmenta import A2C, IMPALA, MAPPO, PPO, Algorithm, Cluster, project, trace
+from fragmenta import A2C, DQN, IMPALA, MAPPO, PPO, Algorithm, Cluster, project, trace
 from fragmenta.drawing.flowchart import Arrow, Curve, Drawing, FlowBox, Rectangle, Text, lay_out, read_flowchart
 from fragmenta.drawing.flowchart_svg import svg_file
 from fragmenta.graph.show import to_mermaid
@@ -17,6 +17,8 @@ PICTURES = {
     "environments": (MAPPO(num_envs=64), "ProbeTeam"),
     "single_learner_async": (IMPALA(num_envs=64), "CartPole-v1"),
     "central_async": (A2C(num_envs=64), "CartPole-v1"),
+    "replay": (DQN(num_envs=64, prioritized=True), "CartPole-v1"),
+    "replay_async": (DQN(num_envs=64, prioritized=True), "CartPole-v1"),
 }
 """The algorithm and the environment in the picture of each distribution policy."""
 SIDE_BY_SIDE = ("fused", "single_learner_coarse", "single_learner_fine", "central")

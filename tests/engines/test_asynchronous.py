@@ -13,7 +13,7 @@ import pytest
 
 import fragmenta
 from asynchronous import ACTORS, Tardy, batches_per_second, cluster, start_and_stop
-from fragmenta import A2C, DQN, IMPALA, PPO, Cluster, ConfigError, Delivery, Fragment, make
+from fragmenta import A2C, DQN, IMPALA, PPO, SAC, TD3, Cluster, ConfigError, Delivery, Fragment, make
 from fragmenta.algorithms.actor_critic import State
 from fragmenta.engines import LocalEngine
 from fragmenta.engines.in_flight import fits
@@ -76,6 +76,68 @@ def test_learns_asynchronously(algorithm: Any, policy: str) -> None:
     env, params = make("ProbeAction"), result.params
     policy_now = probe.policy(env, params, probe.encode(env, params, jax.numpy.asarray([[1.0], [-1.0]])))
     assert float(jax.numpy.exp(policy_now.log_prob(jax.numpy.asarray([1, 0]))).min()) > 0.9
+
+
+REPLAY = {"num_envs": 8, "horizon": 2, "hidden": (8,), "batch_size": 16, "buffer_size": 128, "learning_starts": 32}
+
+
+@pytest.mark.brief("dqn-prioritized")
+@pytest.mark.parametrize(
+    ("algorithm", "env"),
+    [
+        pytest.param(DQN(prioritized=True, ladder=True, **REPLAY), "CartPole-v1", id="dqn-prioritized"),
+        pytest.param(DQN(**REPLAY), "CartPole-v1", id="dqn"),
+        pytest.param(SAC(**REPLAY), "Pendulum-v1", id="sac"),
+        pytest.param(TD3(prioritized=True, **REPLAY), "Pendulum-v1", id="td3-prioritized"),
+    ],
+)
+def test_actors_shards_and_learner_drift(algorithm: Any, env: str) -> None:
+    result = fragmenta.train(algorithm, env, policy="replay_async", cluster=cpu_cluster(1, 2), total_steps=640)
+    assert result.summary["iterations"] == 2 * 640 // algorithm.steps_per_iteration
+    assert {record["source"] for record in result.metrics} == {"replay[0]", "replay[1]"}
+    ratio = algorithm.updates * algorithm.batch_size / algorithm.steps_per_iteration
+    assert result.metrics[0]["replay_ratio"] == 0, "the replay is too empty to learn from"
+    assert result.metrics[-1]["replay_ratio"] == ratio, "as often as under a synchronous distribution policy"
+    assert 0 < result.summary["lag_max"] < 40
+    assert int(result.state.learner.updates) > 0
+    assert int(result.state.replay.filled) > 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Observed(DQN):
+    """Records at which rate each environment explores and after how many steps."""
+
+    def exploring(self, state: Any, steps: Any) -> Any:
+        epsilon = super().exploring(state, steps)
+        seen = jax.ShapeDtypeStruct(epsilon.shape, epsilon.dtype)
+        return jax.pure_callback(_observe, seen, epsilon, state.env_index, steps)
+
+
+OBSERVED: dict[int, set[float]] = {}
+OBSERVED_STEPS: set[int] = set()
+
+
+def _observe(epsilon: Any, index: Any, steps: Any) -> Any:
+    for i, value in zip(index.tolist(), epsilon.tolist(), strict=True):
+        OBSERVED.setdefault(i, set()).add(value)
+    OBSERVED_STEPS.add(int(steps))
+    return epsilon
+
+
+def test_every_environment_explores_at_its_own_rate_on_any_replica() -> None:
+    OBSERVED.clear()
+    OBSERVED_STEPS.clear()
+    fragmenta.train(
+        Observed(ladder=True, **REPLAY),
+        "CartPole-v1",
+        policy="replay_async",
+        cluster=cpu_cluster(1, 2),
+        total_steps=64,
+    )
+    rates = {i: 0.4 ** (1 + i) for i in range(8)}
+    assert {i: pytest.approx(rate, rel=1e-5) for i, rate in rates.items()} == {i: min(v) for i, v in OBSERVED.items()}
+    assert all(len(values) == 1 for values in OBSERVED.values())
+    assert {0, 16, 32} <= OBSERVED_STEPS, "steps of all environments, not of those of a replica"
 
 
 @pytest.mark.full

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from fragmenta.algorithms import A2C, IMPALA, MAPPO, PPO, Algorithm
+from fragmenta.algorithms import A2C, DQN, IMPALA, MAPPO, PPO, SAC, Algorithm
 from fragmenta.coordinator.plan import project
 from fragmenta.envs import Environment, Transition, World
 from fragmenta.errors import ConfigError
@@ -193,8 +193,8 @@ def hosts(env: Environment, num_envs: int) -> Iterator[tuple[str, str]]:
             return str(error)
         return ""
 
-    # PPO cannot use late data, so that asynchronous ones refuse it whatever the environment.
-    algorithms = (PPO, IMPALA, A2C) if env.team_size is None else (MAPPO,)
+    # Some distribution policies refuse some algorithms, whatever the environment.
+    algorithms = (PPO, IMPALA, A2C, DQN, SAC) if env.team_size is None else (MAPPO,)
     for name in POLICIES:
         refusals = [refusal(name, algorithm) for algorithm in algorithms]
         yield name, "" if "" in refusals else refusals[0]
