@@ -118,14 +118,14 @@ def observations(
     drawn = take_steps(frames.newest, sources.reshape(-1, rows.shape[1]))
     drawn = drawn.reshape(*sources.shape, *drawn.shape[2:])
     is_blank = (before > within) & ~repeats
-    own = jnp.where(_like(is_blank, drawn), 0, drawn[:-1]).astype(drawn.dtype)
+    stacks = jnp.where(_like(is_blank, drawn), 0, drawn[:-1]).astype(drawn.dtype)
     last = jax.vmap(lambda ends, slots: ends[slots], in_axes=(0, 1), out_axes=1)(
         frames.ends, end % frames.ends.shape[1]
     )
     following = jnp.where(_like(ended, last), last, drawn[-1])
     is_gone = ended & (frames.ended - end > frames.ends.shape[1])
-    next_own = jnp.concatenate([own[1:], following[None]])
-    return jnp.moveaxis(own, 0, 2), jnp.moveaxis(next_own, 0, 2), is_gone
+    next_stacks = jnp.concatenate([stacks[1:], following[None]])
+    return jnp.moveaxis(stacks, 0, 2), jnp.moveaxis(next_stacks, 0, 2), is_gone
 
 
 def end_stacks(frames: Frames, newest: jax.Array, is_new: jax.Array) -> Frames:
