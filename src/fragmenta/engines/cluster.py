@@ -19,7 +19,7 @@ from fragmenta.engines.errors import is_permanent, user_error
 from fragmenta.engines.in_flight import InFlight
 from fragmenta.engines.launcher import Launcher
 from fragmenta.engines.reception import machine
-from fragmenta.engines.snapshot import SNAPSHOT_SECONDS, Snapshot
+from fragmenta.engines.snapshot import SNAPSHOT_SECONDS, ResumePoint
 from fragmenta.profiling.timeline import WorkerTimeline
 from fragmenta.worker.execute import DeadlineError
 from fragmenta.worker.outcome import Outcome
@@ -47,7 +47,7 @@ class ClusterEngine:
         self._restarts = self._done = self._reached = 0
         """How many processes were replaced, iterations were reported, and iterations the processes have completed; the
         snapshot may be behind, and after a loss the processes repeat what follows it."""
-        self._snapshot, self._is_current = Snapshot(setup, self._crew), False
+        self._snapshot, self._is_current = ResumePoint(setup, self._crew), False
         """The snapshot, and whether it is of the latest iteration."""
         self._chunk = 1
         self._episodes = EpisodeStarts(setup, self._crew)

@@ -38,7 +38,7 @@ def in_place(graph: Graph) -> frozenset[int]:
     return graph.rebuildable if size > IN_PLACE_BYTES else frozenset()
 
 
-class Snapshot:
+class ResumePoint:
     """The leaves of the state after some iteration, and the values in flight then."""
 
     def __init__(self, setup: Setup, crew: Crew) -> None:

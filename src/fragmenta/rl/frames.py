@@ -38,6 +38,8 @@ class Frames(NamedTuple):
     """The number of episodes that ended in each environment."""
     end: jax.Array
     """Which end each step is, if it is one."""
+    is_over: jax.Array
+    """Whether an episode ended with the latest step. To read that from the replay would make XLA copy all its flags."""
 
     @property
     def length(self) -> int:
@@ -62,14 +64,12 @@ def empty_frames(observation: Any, length: int) -> Frames:
         ends=jnp.zeros((envs, ends, *shape), observation.dtype),
         ended=jnp.zeros(envs, jnp.int32),
         end=jnp.zeros((length, envs), jnp.int32),
+        is_over=jnp.ones(envs, bool),
     )
 
 
-def add_frames(
-    frames: Frames, rows: jax.Array, observation: Any, next_observation: Any, ended: jax.Array, ended_before: jax.Array
-) -> Frames:
-    """Add the frames of a trajectory whose steps are in these rows of the replay, given where episodes ended in it and
-    right before it."""
+def add_frames(frames: Frames, rows: jax.Array, observation: Any, next_observation: Any, ended: jax.Array) -> Frames:
+    """Add the frames of a trajectory whose steps are in these rows of the replay, given where episodes ended in it."""
     count, stack = ended.shape[0], frames.stack
     newest, following = observation[:, :, -1], next_observation[:, :, -1]
     slots = (frames.inserted + jnp.arange(count + 1)) % frames.newest.shape[0]
@@ -78,7 +78,7 @@ def add_frames(
     all_repeat = jnp.all(observation == observation[:, :, -1:], axis=frame_axes)
     only_newest = jnp.all(observation[:, :, :-1] == 0, axis=frame_axes)
     # After the loss of a life an episode ends, but its stack of frames may go on.
-    starts = jnp.concatenate([ended_before[None], ended[:-1]]) & (all_repeat | only_newest)
+    starts = jnp.concatenate([frames.is_over[None], ended[:-1]]) & (all_repeat | only_newest)
 
     def follow(before: tuple[jax.Array, jax.Array], x: tuple[jax.Array, jax.Array]) -> tuple[Any, Any]:
         is_start, repeats = x
@@ -99,6 +99,7 @@ def add_frames(
         ends=_write_ends(frames.ends, ended, end, total, following),
         ended=total,
         end=frames.end.at[rows].set(end),
+        is_over=ended[-1],
     )
 
 
@@ -118,14 +119,14 @@ def observations(
     drawn = take_steps(frames.newest, sources.reshape(-1, rows.shape[1]))
     drawn = drawn.reshape(*sources.shape, *drawn.shape[2:])
     is_blank = (before > within) & ~repeats
-    own = jnp.where(_like(is_blank, drawn), 0, drawn[:-1]).astype(drawn.dtype)
+    stacks = jnp.where(_like(is_blank, drawn), 0, drawn[:-1]).astype(drawn.dtype)
     last = jax.vmap(lambda ends, slots: ends[slots], in_axes=(0, 1), out_axes=1)(
         frames.ends, end % frames.ends.shape[1]
     )
     following = jnp.where(_like(ended, last), last, drawn[-1])
     is_gone = ended & (frames.ended - end > frames.ends.shape[1])
-    next_own = jnp.concatenate([own[1:], following[None]])
-    return jnp.moveaxis(own, 0, 2), jnp.moveaxis(next_own, 0, 2), is_gone
+    next_stacks = jnp.concatenate([stacks[1:], following[None]])
+    return jnp.moveaxis(stacks, 0, 2), jnp.moveaxis(next_stacks, 0, 2), is_gone
 
 
 def end_stacks(frames: Frames, newest: jax.Array, is_new: jax.Array) -> Frames:
@@ -133,7 +134,7 @@ def end_stacks(frames: Frames, newest: jax.Array, is_new: jax.Array) -> Frames:
     following = frames.newest[frames.inserted % frames.newest.shape[0]]
     ends = _write_ends(frames.ends, is_new[None], frames.ended[None], frames.ended + is_new, following[None])
     end = frames.end.at[newest].set(jnp.where(is_new, frames.ended, frames.end[newest]))
-    return frames._replace(ends=ends, ended=frames.ended + is_new, end=end)
+    return frames._replace(ends=ends, ended=frames.ended + is_new, end=end, is_over=jnp.ones_like(frames.is_over))
 
 
 def _write_ends(ends: jax.Array, ended: jax.Array, end: jax.Array, total: jax.Array, following: jax.Array) -> jax.Array:

@@ -86,10 +86,8 @@ def insert_steps(replay: Replay, trajectory: Transition, n_step: int = 1) -> Rep
     frames, rest = replay.steps.observation, replay.steps
     if isinstance(frames, Frames):
         rows = (replay.position + jnp.arange(count)) % replay.length
-        ended, last = trajectory.terminated | trajectory.truncated, (replay.position - 1) % replay.length
-        ended_before = rest.terminated[last] | rest.truncated[last] | (replay.filled == 0)
-        seen, seen_next = trajectory.observation, trajectory.next_observation
-        frames = add_frames(frames, rows, seen, seen_next, ended, ended_before)
+        ended = trajectory.terminated | trajectory.truncated
+        frames = add_frames(frames, rows, trajectory.observation, trajectory.next_observation, ended)
         rest, trajectory = (x._replace(observation=(), next_observation=()) for x in (rest, trajectory))
     steps = jax.tree.map(write, rest, trajectory)
     return Replay(

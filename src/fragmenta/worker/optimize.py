@@ -271,12 +271,12 @@ def _without_copies(steps: Sequence[Step], live: set[Key], donatable: set[Key]) 
         if isinstance(step, Rounds):
             starts = [start for start, _, _, _ in step.carried]
             inside = {key for inner in step.body for key in reads(inner)}
-            own = {
+            state_itself = {
                 param
                 for start, param, _, _ in step.carried
                 if start in donatable and start not in later | inside and starts.count(start) == 1
             }
-            step = dataclasses.replace(step, copied=tuple(key for key in step.copied if key not in own))
+            step = dataclasses.replace(step, copied=tuple(key for key in step.copied if key not in state_itself))
         later |= reads(step)
         result.append(step)
     return tuple(reversed(result))
