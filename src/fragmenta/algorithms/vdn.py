@@ -119,6 +119,7 @@ class QMIX(VDN):
 
     limits: ClassVar[dict[str, Limit]] = {"mixing": COUNT, "hypernetwork": COUNT}
 
+    learning_rate: float = 1e-3
     mixing: int = 32
     """Hidden units of the mixing network."""
     hypernetwork: int = 64

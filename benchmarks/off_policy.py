@@ -1,0 +1,71 @@
+"""SAC on Pendulum-v1 and DQN on CartPole-v1 beside Stable-Baselines3 and rejax, the sides in turns.
+
+The same networks, batches and ratio of updates to steps on all sides: SAC 256 x 256, 256 steps per update, an update
+per step; DQN 64 x 64, 32 steps per update, an update per four steps. Stable-Baselines3 has one environment, as is its
+default; we and rejax have eight.
+"""
+
+import argparse
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+
+import fragmenta
+from cpu import HERE, start_peer
+from environments import peers_python
+from fragmenta.engines import LocalEngine
+from off_policy_peer import DQN_SIZES, SAC_SIZES
+from sides import ask
+
+
+def ours(name: str, seconds: float) -> float:
+    """Environment steps per second in steady state, after learning has started."""
+    sizes = SAC_SIZES if name == "sac" else DQN_SIZES
+    settings: dict[str, Any] = {"num_envs": 8, "hidden": (sizes["width"],) * 2, "batch_size": sizes["batch"]}
+    settings |= {"buffer_size": sizes["buffer"], "learning_starts": 1_000, "total_steps": 10**7}
+    if name == "sac":
+        algorithm, env = fragmenta.SAC(horizon=1, updates=8, **settings), fragmenta.make("Pendulum-v1")
+    else:
+        algorithm, env = fragmenta.DQN(horizon=4, updates=8, n_step=1, **settings), fragmenta.make("CartPole-v1")
+    plan = fragmenta.project(fragmenta.trace(algorithm, env), "fused", fragmenta.Cluster(("cpu:0",)))
+    state = jax.tree.leaves(jax.jit(lambda key: algorithm.init(env, key))(jax.random.key(0)))
+    warm_up = 2_000 // algorithm.steps_per_iteration
+    with LocalEngine(plan) as engine:
+        engine.begin(state)
+        for _ in engine.run(warm_up):
+            pass
+        began, done = time.perf_counter(), 0
+        while time.perf_counter() - began < seconds:
+            for report in engine.run(50):
+                jax.device_get(report.metrics)
+            done += 50
+        return done * algorithm.steps_per_iteration / (time.perf_counter() - began)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seconds", type=float, default=10)
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    start_peer().kill()  # makes its virtual environment
+    pythons = {"sb3": peers_python(), "rejax": HERE / f".venv-rejax-{jax.__version__}/bin/python"}
+    script = Path(__file__).with_name("off_policy_peer.py")
+    for name in ("sac", "dqn"):
+        ratios: dict[str, list[float]] = {library: [] for library in pythons}
+        for _ in range(options.rounds):
+            for library, python in pythons.items():
+                rate = ours(name, options.seconds)
+                peer = ask([python, script, library, name, str(options.seconds)], deadline=600)["rate"]
+                ratios[library].append(rate / peer)
+                print(f"{name}: ours {rate:,.0f} steps/s, {library} {peer:,.0f}", flush=True)
+        for library, values in ratios.items():
+            spread = f"{min(values):.2f} to {max(values):.2f}"
+            print(f"{name}: {statistics.median(values):.2f}x {library} ({spread})", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
