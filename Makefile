@@ -40,8 +40,8 @@ chaos: $(READY)
 	CHAOS=1 $(BIN)/pytest -m "full or not full" tests/faults tests/training/test_resume.py \
 		tests/engines/test_cluster*.py tests/engines/test_ray_*.py
 
-# Train the recipes of the zoo whose packages are installed, with three seeds each, and check what they reach: hours, and
-# most of a day without a GPU.
+# Train the recipes of the zoo whose packages are installed, with three seeds each, and check what they reach. This takes
+# hours: Pong alone about one on an H200, and more than a day on two cores.
 learn: $(READY)
 	$(BIN)/fragmenta zoo --all --seeds 3 $(ARGS)
 

@@ -48,7 +48,7 @@ CLASSIC = (
     Recipe("sac-pendulum", "sac", "Pendulum-v1", 50_000, -175.0, HERE, (-150, -145, -145, -143, -157)),
     Recipe("td3-pendulum", "td3", "Pendulum-v1", 50_000, -185.0, HERE, (-159, -154, -150, -148, -169)),
     Recipe("ddpg-pendulum", "ddpg", "Pendulum-v1", 50_000, -190.0, HERE, (-162, -154, -149, -147, -172)),
-    Recipe("ppo-acrobot", "ppo", "Acrobot-v1", 500_000, -100.0, ACROBOT),
+    Recipe("ppo-acrobot", "ppo", "Acrobot-v1", 500_000, -100.0, ACROBOT, (-81.6, -81.9, -86.8)),
     Recipe("dqn-acrobot", "dqn", "Acrobot-v1", 500_000, -100.0, ACROBOT),
     Recipe(
         "ppo-mountaincar",
