@@ -55,9 +55,10 @@ CLASSIC = (
         "ppo",
         "MountainCar-v0",
         1_000_000,
-        -130.0,
+        -110.0,
         MOUNTAIN_CAR,
-        hyper_parameters={
+        (-96.5, -98.9, -99.8),
+        {
             "num_envs": 16,
             "horizon": 16,
             "gae_lambda": 0.98,
