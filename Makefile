@@ -12,7 +12,7 @@ WHAT ?= cpu
 ARGS ?=
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: train test full chaos bench docs release clean
+.PHONY: train test full chaos learn bench docs release clean
 
 train: $(INSTALLED)
 	$(BIN)/fragmenta train ppo CartPole-v1
@@ -40,6 +40,11 @@ chaos: $(READY)
 	CHAOS=1 $(BIN)/pytest -m "full or not full" tests/faults tests/training/test_resume.py \
 		tests/engines/test_cluster*.py tests/engines/test_ray_*.py
 
+# Train the recipes of the zoo whose packages are installed, with three seeds each, and check what they reach. This takes
+# hours: Pong alone about one on an H200, and more than a day on two cores.
+learn: $(READY)
+	$(BIN)/fragmenta zoo --all --seeds 3 $(ARGS)
+
 # One of benchmarks/: `make bench` compares with rejax, `make bench WHAT=gpu` runs on a GPU; CONTRIBUTING.md lists them.
 bench: $(READY)
 	$(BIN)/python benchmarks/$(WHAT).py $(ARGS)
@@ -50,6 +55,7 @@ docs: $(READY) $(DOCS)
 	$(BIN)/python docs/pictures.py
 	$(BIN)/python docs/rooms.py
 	$(BIN)/python docs/walks.py
+	$(BIN)/python docs/zoo_table.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # Build wheel and sdist, and train with each in a fresh virtual environment that has nothing else.

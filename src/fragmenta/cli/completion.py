@@ -21,6 +21,7 @@ WITH_ALGORITHM = {
 }
 """Commands that take an algorithm and an environment, and the class of their flags."""
 WITH_FLAGS = {
+    "zoo": "ZooOptions",
     "resume": "ResumeOptions",
     "runs": "RunsOptions",
     "eval": "EvalOptions",

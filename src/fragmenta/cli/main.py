@@ -18,6 +18,7 @@ from fragmenta_core.faults import EnvironmentFaultError
 COMMANDS = {
     "train": "train an algorithm on an environment, under a distribution policy",
     "sweep": "search for good hyper-parameters, many trials in one program",
+    "zoo": "train recipes with known results, and check that they are reached",
     "resume": "continue a run from its latest checkpoint, under any distribution policy",
     "runs": "list the runs in a folder, and which are running",
     "eval": "evaluate the policy of a run",

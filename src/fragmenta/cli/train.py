@@ -95,10 +95,7 @@ def run(arguments: list[str]) -> int:
         return 0
     if result.start_checkpoint and not result.start_from:
         raise ConfigError(f"start_checkpoint is '{result.start_checkpoint}', but there is no run: add --start-from RUN")
-    stamp = time.strftime("%Y%m%d-%H%M%S")
-    named = "-".join(filter(None, (type(algorithm).__name__.lower(), env, placement.policy, str(result.seed), stamp)))
-    default = Path("runs") / re.sub(r"[:/]", ".", named)
-    run_dir = result.run_dir or _unused(default)
+    run_dir = result.run_dir or new_run_dir(type(algorithm).__name__.lower(), env, placement.policy, str(result.seed))
     cluster = placement.cluster(placement.engine, options.processes)
     warning = idle_gpu()
     if warning:
@@ -153,8 +150,11 @@ def show(view: ProgressView | None, run_dir: Path, start: Callable[[], Result], 
     return 0
 
 
-def _unused(path: Path) -> Path:
-    """The path, with a number appended if two runs start in the same second."""
+def new_run_dir(*words: str | None) -> Path:
+    """A path under runs/ that has these words and the time in its name, and a number if two runs start in the same
+    second."""
+    named = "-".join(filter(None, (*words, time.strftime("%Y%m%d-%H%M%S"))))
+    path = Path("runs") / re.sub(r"[:/]", ".", named)
     candidate, count = path, 1
     while candidate.exists():
         count += 1

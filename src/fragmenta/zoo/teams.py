@@ -1,0 +1,14 @@
+"""Teams of agents: simple_spread."""
+
+from fragmenta.zoo.recipe import Recipe
+
+SPREAD = "jaxmarl:simple_spread"
+HERE = "measured here"
+
+TEAMS = (
+    Recipe("mappo-spread", "mappo", SPREAD, 1_280_000, -11.0, HERE, (-9.8, -9.0, -9.7)),
+    Recipe("ippo-spread", "ippo", SPREAD, 1_280_000, -11.0, HERE, (-10.1, -9.4, -10.3)),
+    Recipe("vdn-spread", "vdn", SPREAD, 1_000_000, -11.0, HERE, (-10.2, -9.8, -10.2)),
+    Recipe("qmix-spread", "qmix", SPREAD, 1_000_000, -11.0, "a goal of ours: what vdn reaches there"),
+    Recipe("maddpg-spread", "maddpg", SPREAD, 1_000_000, -11.0, HERE, (-10.1, -9.9, -10.2)),
+)
