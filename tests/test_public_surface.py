@@ -7,12 +7,13 @@ import fragmenta
 
 def test_exported_names() -> None:
     assert sorted(fragmenta.__all__) == [
-        "A2C", "ActorCritic", "Algorithm", "Axis", "Box", "Cluster", "ConfigError", "DDPG", "DQN", "Delivery",
-        "Dict", "Discrete", "EngineOptions", "EnvOptions", "Environment", "EvaluationOptions", "Fragment",
-        "Graph", "IMPALA", "IPPO", "JobOptions", "MADDPG", "MAPPO", "Moment", "MultiDiscrete", "PPO", "PQN", "Plan",
-        "QMIX", "RecurrentPPO", "Result", "Run", "RunOptions", "SAC", "SaveOptions", "Stack", "Sweep", "TD3",
-        "TeamEnvironment", "TrackingOptions", "Transition", "Trial", "VDN", "Verification", "World", "load", "make",
-        "project", "resume", "stage", "sweep", "trace", "train", "verify",
+        "A2C", "ActorCritic", "Algorithm", "Axis", "Box", "Cluster", "ConfigError", "DDPG", "DQN", "Delivery", "Dict",
+        "Discrete", "DiscreteSAC", "EngineOptions", "EnvOptions", "Environment", "EvaluationOptions", "Fragment",
+        "Graph", "IMPALA", "IPPO", "JobOptions", "LSTMPPO", "MADDPG", "MAPPO", "Moment", "MultiDiscrete", "PPO",
+        "PQN", "Plan", "QMIX", "R2D2", "REINFORCE", "RecurrentPPO", "Result", "Run", "RunOptions", "SAC",
+        "SaveOptions", "Stack", "Sweep", "TD3", "TeamEnvironment", "TrackingOptions", "TransformerPPO", "Transition",
+        "Trial", "VDN", "Verification", "World", "load", "make", "project", "resume", "stage", "sweep", "trace",
+        "train", "verify",
     ]  # fmt: skip
     for name in fragmenta.__all__:
         assert inspect.getdoc(getattr(fragmenta, name)), f"{name} has no docstring"

@@ -51,6 +51,11 @@ WRONG = {
     "hypernetwork": [0],
     "softness": [0.0],
     "logit_cost": [-1e-3],
+    "window": [0],
+    "burn_in": [-1, 1.5],
+    "length": [0],
+    "peak_share": [1.5],
+    "entropy_share": [-0.1, 2.0],
 }
 UNLIMITED = {
     "compute",
@@ -69,6 +74,15 @@ UNLIMITED = {
     "value_range",
     "layer_norm",
     "learn_temperature",
+    "network",
+    "optimizer",
+    "schedule",
+    "critic_only",
+    "observation_function",
+    "reward_function",
+    "cell",
+    "rescale",
+    "baseline",
 }
 
 

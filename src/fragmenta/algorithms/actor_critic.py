@@ -65,10 +65,7 @@ class ActorCritic(NeuralAlgorithm):
 
     def validate(self, env: Environment) -> None:
         super().validate(env)
-        if env.team_size is not None:
-            raise ConfigError(
-                f"{type(self).__name__} trains one agent, but {type(env).__name__} has {env.team_size}: use mappo"
-            )
+        self.check_agents(env)
         if isinstance(env.action_space, Dict) or (
             isinstance(env.action_space, Box) and not env.action_space.dtype.startswith("float")
         ):

@@ -60,9 +60,9 @@ class Encoding(Algorithm):
         if self.reward_function:
             own_function("reward_function", self.reward_function)
         if self.network:
-            check_network(own_network(self.network), self.network, _rows_of(self._seen(env), 2))
+            check_network(own_network(self.network), self.network, _rows_of(self._visible_space(env), 2))
         else:
-            check_observations(self._seen(env))
+            check_observations(self._visible_space(env))
 
     def stepped(self, env: Environment, world: World, action: jax.Array) -> tuple[World, Transition]:
         """One step of every environment, with the rewards to learn from."""
@@ -75,7 +75,7 @@ class Encoding(Algorithm):
     def init_encoder(self, env: Environment, key: jax.Array, observation: Any) -> tuple[dict[str, Any], Encoded]:
         """The parameters of the observation encoders, and the encoded observations."""
         params: dict[str, Any] = {}
-        if self.network or has_images(self._seen(env)):
+        if self.network or has_images(self._visible_space(env)):
             params["encoder"] = self._encoder(env).init(jax.random.fold_in(key, 1), self._visible(env, observation))
         if has_images(self._extra(env)):
             extra = {name: observation[name] for name in self.critic_parts}
@@ -90,15 +90,15 @@ class Encoding(Algorithm):
         """Observations as vectors; plain vectors stay as they are."""
         visible, weights = self._visible(env, observation), params.get("encoder", {})
         if self.network:
-            leading = _leading_axes(self._seen(env), visible)
+            leading = _leading_axes(self._visible_space(env), visible)
             actor = apply_to_rows(lambda rows: self._encoder(env).apply(weights, rows), visible, leading - 1)
         else:
             actor = self._encoder(env).apply(weights, visible)
         critic, legal = actor, legal_actions(env.observation_space, env.action_space, observation)
         if self.critic_parts:
             extra = {name: observation[name] for name in self.critic_parts}
-            seen: Any = self._critic_encoder(env).apply(params.get("critic_encoder", {}), extra)
-            critic = jnp.concatenate([actor, seen], axis=-1)
+            for_critics: Any = self._critic_encoder(env).apply(params.get("critic_encoder", {}), extra)
+            critic = jnp.concatenate([actor, for_critics], axis=-1)
         return Encoded(actor, critic, legal)
 
     def _visible(self, env: Environment, observation: Any) -> Any:
@@ -110,7 +110,7 @@ class Encoding(Algorithm):
         space = without_parts(env.observation_space, self._unseen)
         return apply_to_rows(function, visible, _leading_axes(space, visible))
 
-    def _seen(self, env: Environment) -> Space:
+    def _visible_space(self, env: Environment) -> Space:
         """The space of what networks see."""
         space = without_parts(env.observation_space, self._unseen)
         if not self.observation_function:
@@ -129,7 +129,7 @@ class Encoding(Algorithm):
         return Dict(tuple((name, parts[name]) for name in self.critic_parts))
 
     def _encoder(self, env: Environment) -> Any:
-        return own_network(self.network) if self.network else Encoder(self._seen(env), self.compute)
+        return own_network(self.network) if self.network else Encoder(self._visible_space(env), self.compute)
 
     def _critic_encoder(self, env: Environment) -> Encoder:
         return Encoder(self._extra(env), self.compute)

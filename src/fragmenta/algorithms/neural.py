@@ -14,6 +14,7 @@ from fragmenta.algorithms.limits import COUNT, FRACTION, NOT_NEGATIVE, POSITIVE,
 from fragmenta.algorithms.own_parts import own_optimizer
 from fragmenta.algorithms.schedules import check_schedule, rules_of, scheduled
 from fragmenta.envs import Environment
+from fragmenta.errors import ConfigError
 from fragmenta.nn import MLP
 
 
@@ -78,6 +79,12 @@ class NeuralAlgorithm(Encoding):
         super().validate(env)
         own_optimizer(self.optimizer, self.learning_rate)
         check_schedule(self, self.schedule)
+
+    def check_agents(self, env: Environment) -> None:
+        """Raise ConfigError unless the algorithm trains as many agents as the environment has."""
+        if env.team_size is not None:
+            problem = f"{type(self).__name__} trains one agent, but {type(env).__name__} has {env.team_size}"
+            raise ConfigError(f"{problem}: use mappo")
 
     def at(self, state: Any) -> Algorithm:
         return scheduled(self, self.schedule, self.share_done(state))

@@ -8,14 +8,11 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fragmenta.algorithms.axis import Axis
-from fragmenta.algorithms.limits import COUNT, FRACTION, NOT_NEGATIVE, Limit
-from fragmenta.algorithms.neural import NeuralAlgorithm
-from fragmenta.envs import Box, Environment, Transition, World
-from fragmenta.errors import ConfigError
+from fragmenta.algorithms.limits import COUNT, Limit
+from fragmenta.algorithms.replaying import Replaying
+from fragmenta.envs import Environment, Transition, World
 from fragmenta.rl import fold_each, keys_by_index, split_each
-from fragmenta.rl.priorities import set_rows
-from fragmenta.rl.replay import Replay, empty_replay, end_episodes, insert_steps, sample_steps
+from fragmenta.rl.replay import Replay, empty_replay, end_episodes
 from fragmenta.stage import stage
 
 
@@ -49,7 +46,7 @@ class OffPolicyState(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class OffPolicy(NeuralAlgorithm):
+class OffPolicy(Replaying):
     """Learns from a replay of earlier steps; a subclass writes `init_params`, `act` and `gradient`."""
 
     allows_lag: ClassVar[bool] = True  # it learns from the actions of any earlier policy
@@ -57,81 +54,14 @@ class OffPolicy(NeuralAlgorithm):
     """The networks that have a slower copy, by name; all if there are none here."""
 
     limits: ClassVar[dict[str, Limit]] = {
-        "batch_size": COUNT,
-        "buffer_size": COUNT,
-        "learning_starts": NOT_NEGATIVE,
-        "updates": COUNT,
-        "n_step": COUNT,
-        "priority_exponent": FRACTION,
-        "importance": FRACTION,
         "tau": Limit(0, 1, above=True),
         "target_every": COUNT,
     }
 
-    num_envs: int = 8
-    horizon: int = 4
-    anneal: bool = False
-    max_grad_norm: float = 10.0
-    batch_size: int = 128
-    """Steps per update, in total; every environment contributes the same number of them."""
-    buffer_size: int = 100_000
-    """Steps that the replay holds, in total; every environment has a ring for its part of them."""
-    learning_starts: int = 1_000
-    """Steps in the replay before the first update."""
-    updates: int = 8
-    """Updates per iteration."""
-    n_step: int = 1
-    """How many rewards a target sums before it relies on the value of an observation."""
-    prioritized: bool = False
-    """Draw steps with large errors more often (Schaul et al., 2016)."""
-    priority_exponent: float = 0.6
-    """How much priorities matter: 0 is not at all."""
-    importance: float = 0.4
-    """How far weights make up for priorities, at first; it grows to 1 over the run."""
     tau: float = 1.0
     """How far a target network moves towards its network; 1 is all the way."""
     target_every: int = 1
     """Updates between two moves of the target networks."""
-
-    def validate(self, env: Environment) -> None:
-        super().validate(env)
-        self.check_agents(env)
-        if self.batch_size % self.num_envs:
-            nearest = max(1, round(self.batch_size / self.num_envs)) * self.num_envs
-            problem = f"batch_size {self.batch_size} is not a multiple of the {self.num_envs} environments"
-            raise ConfigError(f"{problem}, which contribute the same number of steps each: use {nearest}")
-        if self.rows < self.horizon + self.n_step:
-            problem = f"buffer_size {self.buffer_size} holds {self.rows} steps of each environment"
-            least = self.num_envs * (self.horizon + self.n_step)
-            raise ConfigError(f"{problem}, fewer than horizon and n_step together: use {least} or more")
-
-    def check_agents(self, env: Environment) -> None:
-        """Raise ConfigError unless the algorithm trains as many agents as the environment has."""
-        if env.team_size is not None:
-            problem = f"{type(self).__name__} trains one agent, but {type(env).__name__} has {env.team_size}"
-            raise ConfigError(f"{problem}: use mappo")
-
-    def axes(self, env: Environment) -> tuple[Axis, ...]:
-        """With fewer environments there is less of everything that they contribute equally to."""
-
-        def resized(count: int) -> tuple[Any, Environment]:
-            batch_size = self.batch_size // self.num_envs * count
-            return dataclasses.replace(self, num_envs=count, batch_size=batch_size, buffer_size=self.rows * count), env
-
-        return Axis("envs", "environments", self.num_envs, resized), *super().axes(env)[1:]
-
-    @property
-    def rebuildable(self) -> tuple[str, ...]:
-        return ("replay",)
-
-    @property
-    def rows(self) -> int:
-        """Steps that the replay holds of each environment."""
-        return self.buffer_size // self.num_envs
-
-    @property
-    def updates_per_iteration(self) -> int:
-        return self.updates
 
     def init(self, env: Environment, key: jax.Array) -> OffPolicyState:
         world_key, train_key, params_key = jax.random.split(key, 3)
@@ -144,10 +74,6 @@ class OffPolicy(NeuralAlgorithm):
         replay = empty_replay(self.empty_step(env, world), self.rows, self.prioritized, frames)
         keys, count = keys_by_index(train_key, self.num_envs), jnp.asarray(self.num_envs, jnp.int32)
         return OffPolicyState(world, learner, replay, keys, jnp.zeros((), jnp.int32), jnp.arange(self.num_envs), count)
-
-    def stores_frames(self, env: Environment) -> bool:
-        """Whether the replay stores single frames of stacked observations, and stacks them when it samples."""
-        return env.stacks_frames
 
     def init_params(self, env: Environment, key: jax.Array, observation: Any) -> dict[str, Any]:
         """The networks by name, before the first iteration."""
@@ -211,19 +137,6 @@ class OffPolicy(NeuralAlgorithm):
         return world.observation
 
     @stage
-    def insert(self, replay: Replay, trajectory: Transition) -> Replay:
-        """Add an iteration's steps to the replay, in place of the oldest."""
-        return insert_steps(replay, trajectory, self.n_step)
-
-    @stage
-    def sample(self, replay: Replay, keys: jax.Array, importance: jax.Array) -> Any:
-        """Draw the steps of all updates of an iteration; updates are the leading axis."""
-        per_env = self.updates * self.batch_size // self.num_envs
-        drawn = sample_steps(replay, keys, per_env, self.gamma, self.n_step, importance)
-        # In turns, because draws by priority are in the order of the rows: every update gets steps of all ages.
-        return jax.tree.map(lambda x: x.reshape(-1, self.updates, *x.shape[1:]).swapaxes(0, 1), drawn)
-
-    @stage
     def learn(
         self, env: Environment, learner: TargetLearner, batches: Any, keys: jax.Array, is_ready: jax.Array
     ) -> tuple[TargetLearner, jax.Array, dict[str, jax.Array]]:
@@ -261,13 +174,6 @@ class OffPolicy(NeuralAlgorithm):
         """Updates between two steps of a network's optimizer."""
         return 1
 
-    @stage
-    def prioritize(self, replay: Replay, rows: jax.Array, error: jax.Array) -> Replay:
-        """Replace the priorities of the steps of all updates, by how wrong each update was about them."""
-        rows, error = (x.reshape(-1, x.shape[-1]) for x in (rows, error))
-        priority = (jnp.abs(error) + 1e-6) ** self.priority_exponent
-        return replay._replace(priorities=set_rows(replay.priorities, rows, priority))
-
     def share_done(self, state: OffPolicyState) -> jax.Array:
         return jnp.minimum(state.iteration * state.envs * self.horizon / self.total_steps, 1.0)
 
@@ -276,15 +182,6 @@ class OffPolicy(NeuralAlgorithm):
 
     def with_params(self, state: OffPolicyState, params: Any) -> OffPolicyState:
         return state._replace(learner=state.learner._replace(params=params, target=self._slow(params)))
-
-    def empty_step(self, env: Environment, world: World) -> Transition:
-        """A step like those that the replay stores."""
-        space = env.action_space
-        kind = (space.shape, space.dtype) if isinstance(space, Box) else ((), "int32")
-        rows = (self.num_envs,) if env.team_size is None else (self.num_envs, env.num_agents)
-        action, flag = jnp.zeros((*rows, *kind[0]), kind[1]), jnp.zeros(self.num_envs, bool)
-        observation, alive = world.observation, world.alive
-        return Transition(observation, action, jnp.zeros(rows), flag, flag, observation, alive, alive)
 
 
 def _where(condition: jax.Array, new: Any, old: Any) -> Any:

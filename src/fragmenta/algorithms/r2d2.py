@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from fragmenta.algorithms.dqn import DQN, of_action
 from fragmenta.algorithms.encoding import Encoded
-from fragmenta.algorithms.limits import COUNT, FRACTION, NOT_NEGATIVE, Limit
+from fragmenta.algorithms.limits import COUNT, FRACTION, Limit
 from fragmenta.algorithms.off_policy import OffPolicyState, TargetLearner
 from fragmenta.algorithms.remembering import RecurrentInput, Remembering, clear_ended
 from fragmenta.envs import Environment, Transition, World
@@ -24,7 +24,7 @@ from fragmenta.stage import stage
 class R2D2(Remembering, DQN):
     """Values of actions from replayed sequences: memories start as they were stored, and warm up before learning."""
 
-    limits: ClassVar[dict[str, Limit]] = {"burn_in": NOT_NEGATIVE, "length": COUNT, "peak_share": FRACTION}
+    limits: ClassVar[dict[str, Limit]] = {"burn_in": Limit(0, whole=True), "length": COUNT, "peak_share": FRACTION}
 
     batch_size: int = 32
     """Sequences per update, in total; every environment contributes the same number of them."""

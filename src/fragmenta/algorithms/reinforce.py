@@ -18,10 +18,10 @@ from fragmenta.stage import stage
 class REINFORCE(ActorCritic):
     """One gradient per iteration, from all steps whose episode ended in it; no value stands in for a reward."""
 
-    num_envs: int = 4
+    num_envs: int = 2
     horizon: int = 512
     """Steps per environment and iteration; steps of episodes that end later are left out, so take the longest."""
-    learning_rate: float = 1e-2
+    learning_rate: float = 3e-3
     baseline: bool = True
     """Subtract a learned value from the returns, which reduces their variance; otherwise their mean."""
 

@@ -27,14 +27,15 @@ class DiscreteSAC(ActorReplay):
     total_steps: int = 500_000
     horizon: int = 4
     updates: int = 2
-    learning_rate: float = 5e-4
+    learning_rate: float = 1e-3
     hidden: tuple[int, ...] = (128, 128)
     buffer_size: int = 100_000
+    n_step: int = 3
     temperature: float = 0.2
     """Weight of the entropy, at first."""
     learn_temperature: bool = True
     """Adapt the temperature so that the entropy stays at `entropy_share`."""
-    entropy_share: float = 0.3
+    entropy_share: float = 0.1
     """The entropy aimed at, as a share of that of random actions."""
 
     def check_actions(self, env: Environment) -> None:

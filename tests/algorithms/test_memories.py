@@ -1,0 +1,95 @@
+"""Memories: the same step by step and over sequences, empty at the start, and learning what must be remembered."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fragmenta
+from fragmenta import ConfigError, RecurrentPPO, Transition, make
+from fragmenta.algorithms.remembering import RecurrentInput
+from fragmenta.rl.replay import empty_replay, insert_steps
+from fragmenta.rl.returns import returns_to_go
+from fragmenta.rl.sequences import sample_sequences
+from fragmenta.rl.value_targets import rescaled, returns_within, unscaled
+from helpers import initial_state
+
+CELLS = ("gru", "lstm", "transformer")
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_a_sequence_is_remembered_as_its_steps_are(cell: str) -> None:
+    env, algorithm = make("ProbeMemory"), RecurrentPPO(cell=cell, memory=8, window=3, num_envs=2, hidden=(8,))
+    params = initial_state(algorithm, env).learner.params
+    observation = jax.random.normal(jax.random.key(1), (5, 2, 1))
+    ended = jnp.zeros((5, 2), bool).at[2, 0].set(True)
+    memory, steps = algorithm.fresh_memory(2), []
+    for time in range(5):
+        memory, encoded = algorithm.remember(env, params, RecurrentInput(observation[time], memory))
+        memory = jnp.where(ended[time][:, None], 0.0, memory)
+        steps.append(encoded.actor)
+    start = jnp.broadcast_to(algorithm.fresh_memory(2), (5, 2, memory.shape[-1]))
+    together = algorithm.remember_all(env, params, RecurrentInput(observation, start, ended)).actor
+    np.testing.assert_allclose(together, jnp.stack(steps), rtol=1e-5, atol=1e-6)
+
+
+def test_a_transformer_looks_back_as_far_as_its_window() -> None:
+    env, algorithm = make("ProbeMemory"), RecurrentPPO(cell="transformer", memory=8, window=3, num_envs=2, hidden=(8,))
+    params = initial_state(algorithm, env).learner.params
+
+    def last(first: float, steps: int) -> jax.Array:
+        observation = jnp.zeros((steps, 1, 1)).at[0].set(first)
+        inputs = RecurrentInput(observation, jnp.zeros((steps, 1, 25)), jnp.zeros((steps, 1), bool))
+        return algorithm.remember_all(env, params, inputs).actor[-1]
+
+    assert not np.allclose(last(1.0, 3), last(-1.0, 3))
+    np.testing.assert_array_equal(last(1.0, 4), last(-1.0, 4))
+
+
+def test_an_unknown_memory_is_one_line() -> None:
+    with pytest.raises(ConfigError, match="cell is 'lstmm': choose from gru, lstm, transformer"):
+        RecurrentPPO(cell="lstmm").validate(make("ProbeMemory"))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", ["ppo_lstm", "ppo_transformer", "r2d2"])
+def test_what_must_be_remembered_is_learned(name: str) -> None:
+    settings: dict[str, Any] = {"num_envs": 32, "horizon": 16, "minibatches": 2, "learning_rate": 5e-3, "gamma": 0.9}
+    result = fragmenta.train(name, "ProbeMemory", total_steps=25_000, **({} if name == "r2d2" else settings))
+    assert result.summary["return_mean"] > 0.8
+
+
+def test_returns_within_a_sequence() -> None:
+    flags = jnp.asarray([[False], [False], [True], [False]])
+    steps = Transition((), jnp.zeros((4, 1)), jnp.asarray([[1.0], [2.0], [3.0], [4.0]]), flags, flags & False, ())
+    value = jnp.full((4, 1), 10.0)
+    assert returns_within(steps, value, 0.5, 1)[:, 0].tolist() == [6.0, 7.0, 3.0, 9.0]
+    assert returns_within(steps, value, 0.5, 3)[:, 0].tolist() == [1 + 1 + 0.75, 2 + 1.5, 3.0, 9.0]
+    total, is_whole = returns_to_go(steps, 0.5)
+    assert total[:3, 0].tolist() == [2.75, 3.5, 3.0]
+    assert is_whole[:, 0].tolist() == [True, True, True, False]
+    cut = steps._replace(terminated=flags & False, truncated=flags)
+    assert returns_within(cut, value, 0.5, 2)[2, 0] == 8.0, "a truncated step relies on the value after it"
+
+
+def test_the_scale_of_values_has_an_inverse() -> None:
+    values = jnp.asarray([-300.0, -1.0, 0.0, 0.5, 40.0])
+    np.testing.assert_allclose(unscaled(rescaled(values)), values, rtol=1e-3, atol=1e-4)
+
+
+def test_sequences_are_consecutive_steps_of_one_environment() -> None:
+    def steps(first: int) -> Transition:
+        number = jnp.arange(first, first + 5.0)[:, None] + jnp.asarray([0.0, 100.0])
+        flag = jnp.zeros((5, 2), bool)
+        return Transition(number[..., None], number, number, flag, flag, number[..., None])
+
+    replay = empty_replay(jax.tree.map(lambda x: x[0], steps(0)), 12)
+    for first in (0, 5, 10):
+        replay = insert_steps(replay, steps(first))
+    drawn = sample_sequences(replay, jax.random.split(jax.random.key(0)), 50, 4).steps.reward
+    assert drawn.shape == (4, 50, 2)
+    assert bool(jnp.all(jnp.diff(drawn, axis=0) == 1))
+    assert set(np.unique(drawn[0, :, 0])) == set(range(3, 12)), "every start from which four steps are left"
+    assert float(drawn[..., 1].min()) >= 103
