@@ -5,7 +5,7 @@ directory. A comment right before a block, invisible to readers, says what is di
 
     <!-- run: --total-steps 2048 -->     flags added to every command of the block that has them
     <!-- run: total_steps=2048 -->       in Python: the value of this keyword, wherever it is passed
-    <!-- file: my_module.py -->          written to this file instead of run
+    <!-- file: my_module.py -->          written to this file instead of run; several such blocks make up one file
     <!-- setup ... -->                   with a block inside the comment: run, but not shown
     <!-- not run: it needs a GPU -->     not run, for this reason
 """
@@ -197,7 +197,8 @@ def run_page(page: Path) -> int:
 def _problem_of(block: Block) -> str:
     """What went wrong, or nothing."""
     if "file" in block.notes:
-        Path(block.notes["file"]).write_text(block.code)
+        with Path(block.notes["file"]).open("a") as file:
+            file.write(block.code)
         importlib.invalidate_caches()
         return ""
     printed = io.StringIO()

@@ -1,5 +1,6 @@
 """What the pages show works: commands and flags exist, Python compiles, links lead somewhere, and all of it runs."""
 
+import importlib
 import os
 import re
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 import blocks
 import fragmenta
 from fragmenta.errors import ConfigError
+from helpers import assert_same, cpu_cluster, plain, planned, run_plan
 
 ROOT = blocks.ROOT
 PAGES = {os.path.relpath(page, ROOT): page for page in blocks.pages()}
@@ -136,6 +138,26 @@ def test_flags_are_added_to_the_commands_that_have_them() -> None:
     assert blocks.with_added_flags(["eval", "runs/a"], flags) == ["eval", "runs/a"]
     assert blocks.with_added_flags(["train", "ppo", "CartPole-v1"], flags)[3:] == ["--total-steps", "5"]
     assert blocks.with_added_flags(["sweep", "a2c", "CartPole-v1"], flags)[3:] == flags.split()
+
+
+@pytest.mark.parametrize("name", ["my_dqn:MyDQN", pytest.param("my_n_step:NStepDQN", marks=pytest.mark.full)])
+def test_the_algorithms_of_write_your_own_compute_the_same_in_fragments(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for block in blocks.blocks(ROOT / "docs" / "write-your-own.md"):
+        if file := block.notes.get("file"):
+            with (tmp_path / file).open("a") as module:
+                module.write(block.code)
+    monkeypatch.syspath_prepend(tmp_path)
+    module, _, kind = name.partition(":")
+    small = {"num_envs": 4, "horizon": 8, "rows": 20, "learning_starts": 16, "updates": 3, "hidden": (8,)}
+    algorithm, env = getattr(importlib.import_module(module), kind)(**small), fragmenta.make("CartPole-v1")
+    expected, metrics = plain(algorithm, env, 4)  # the first without an update, the third beyond the end of the ring
+    assert int(expected.learner.updates) == 9
+    plan = planned(algorithm, env, "single_learner_coarse", cpu_cluster(3, 2), merge=False)
+    actual, actual_metrics = run_plan(plan, algorithm, env, 4)
+    assert_same(expected, actual, 1e-5)
+    assert_same(metrics, actual_metrics, 1e-5, floor=1.0)
 
 
 @pytest.mark.full
