@@ -37,12 +37,12 @@ class Cluster:
     def in_host_memory(self, devices: tuple[str, ...]) -> tuple[str, ...]:
         """For each of these devices, the CPU device to use in its place; one of a CPU is that already."""
 
-        def beside(device: str) -> str:
+        def cpu_device(device: str) -> str:
             kind, _, number = device.partition(":")
             # One process has one CPU device beside all its accelerators; separate processes have one each.
             return device if kind == "cpu" else f"cpu:{number if self.apart else 0}"
 
-        return tuple(map(beside, devices))
+        return tuple(map(cpu_device, devices))
 
     def one_each(self, count: int) -> tuple[str, ...]:
         """A separate device for each of `count` replicas; ConfigError if there are too few."""
