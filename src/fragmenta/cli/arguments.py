@@ -35,6 +35,8 @@ class ClusterOptions:
     """1: collect the next iteration while the learner works on this one, with parameters one iteration old."""
     max_lag: int | None = None
     """Under asynchronous distribution policies: drop data collected with parameters older than this many versions."""
+    replay: str = "device"
+    """Where the replay is under the distribution policies replay and replay_async: device, or host (memory)."""
 
     def cluster(self, engine: str = "local", options: EngineOptions | None = None) -> Cluster:
         """The devices of this machine, or of an engine's processes, with these options."""
@@ -44,7 +46,7 @@ class ClusterOptions:
         if self.replicas is not None and self.replicas < 1:
             raise ConfigError(f"replicas is {self.replicas}: it must be at least 1")
         settings = self.replicas or 0, self.lag, self.max_lag, self.cpu_devices
-        return kind.cluster(options or EngineOptions(), *settings)
+        return dataclasses.replace(kind.cluster(options or EngineOptions(), *settings), replay=self.replay)
 
 
 @dataclasses.dataclass(frozen=True)

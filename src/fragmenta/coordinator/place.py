@@ -75,10 +75,11 @@ def _complete(fragment: Fragment, cluster: Cluster, graph: Graph) -> Fragment:
 
 
 def _device(name: str, cluster: Cluster) -> str:
-    """A device of the cluster; a bare kind such as `gpu` means the first device of that kind."""
-    matches = [d for d in cluster.devices if name in (d, d.partition(":")[0])]
+    """A device of the cluster, or a CPU device of its host; a bare kind such as `gpu` means the first of that kind."""
+    devices = (*cluster.devices, *dict.fromkeys(cluster.in_host_memory(cluster.devices)))
+    matches = [d for d in devices if name in (d, d.partition(":")[0])]
     if not matches:
-        raise unknown("device", name, cluster.devices)
+        raise unknown("device", name, set(devices))
     return matches[0]
 
 

@@ -1,6 +1,7 @@
 """From a graph and a distribution policy to a plan: the passes in order."""
 
 import dataclasses
+from collections.abc import Sequence
 
 from fragmenta.coordinator.merge import merge as merge_fragments
 from fragmenta.coordinator.place import place
@@ -21,6 +22,8 @@ def project(graph: Graph, policy: str | Policy, cluster: Cluster, merge: bool = 
         raise ConfigError(f"lag is {cluster.lag}: choose 0 or 1")
     if cluster.max_lag is not None and cluster.max_lag < 0:
         raise ConfigError(f"max_lag is {cluster.max_lag}: it must be at least 0")
+    if cluster.replay not in ("device", "host"):
+        raise ConfigError(f"replay is '{cluster.replay}': choose device or host")
     cluster = informed(cluster, graph)
     function = resolve(policy)
     name = policy if isinstance(policy, str) else getattr(policy, "__name__", "policy")
@@ -30,6 +33,8 @@ def project(graph: Graph, policy: str | Policy, cluster: Cluster, merge: bool = 
         returned = invalid_items or fragments
         raise ConfigError(f"distribution policy '{name}' must return a list of Fragment, got {returned}")
     placement = place(graph, fragments, cluster)
+    if cluster.replay == "host":
+        _check_in_host_memory(placement.fragments, name)
     if merge:
         placement = place(graph, merge_fragments(placement.fragments, graph.host_stages), cluster)
     plan = project_placement(placement, name)
@@ -45,6 +50,16 @@ def project(graph: Graph, policy: str | Policy, cluster: Cluster, merge: bool = 
             f"max_lag is {cluster.max_lag}, but distribution policy '{name}' is not asynchronous: leave it out"
         )
     return plan
+
+
+def _check_in_host_memory(fragments: Sequence[Fragment], policy: str) -> None:
+    """ConfigError unless the stage that writes the replay is on CPU devices, whose memory is that of the host."""
+    devices = [device for fragment in fragments if "insert" in fragment.stages for device in fragment.devices]
+    if not devices:
+        raise ConfigError("replay is 'host', but this algorithm has no replay (no stage 'insert'): leave it out")
+    if elsewhere := [device for device in devices if not device.startswith("cpu:")]:
+        problem = f"replay is 'host', but distribution policy '{policy}' keeps the replay on {elsewhere[0]}"
+        raise ConfigError(f"{problem}: use replay or replay_async, which place it apart")
 
 
 def informed(cluster: Cluster, graph: Graph) -> Cluster:

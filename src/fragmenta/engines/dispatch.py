@@ -231,15 +231,14 @@ def collect(plan: Plan, states: Sequence[tuple[Program, dict[int, Any]]], initia
         holders = [(program, worker_leaves[i]) for program, worker_leaves in states if i in worker_leaves]
         if not holders:
             continue
-        program = holders[0][0]
+        program, leaf = holders[0]
         value = plan.graph.state_inputs[i]
         layout = program.layout(value)
+        kind = program.fragment.devices[0].partition(":")[0] if i in plan.graph.rebuildable else None
+        where = jax.devices(kind)[0]  # a replay in host memory may fit on no other device
         if program.replicas > 1 and isinstance(layout, Split):
-            parts = [jax.device_put(leaf, jax.devices()[0]) for owner, leaf in holders if owner is program]
-            leaf = join_parts(parts, layout)
-        else:
-            leaf = jax.device_put(holders[0][1], jax.devices()[0])
-        leaves[i] = from_raw(leaf, plan.graph.state_inputs[i].dtype)
+            leaf = join_parts([jax.device_put(leaf, where) for owner, leaf in holders if owner is program], layout)
+        leaves[i] = from_raw(jax.device_put(leaf, where), value.dtype)
     return leaves
 
 
@@ -289,7 +288,8 @@ def state_of(assignment: Assignment, state: Sequence[Any], shared: Container[int
 
 def hold_state(deployment: Deployment, leaves: dict[int, Any]) -> dict[int, Any]:
     """Private copies of a worker's leaves on its devices, because it will donate their buffers."""
-    return {i: jax.device_put(jnp.copy(leaf), _place(deployment, i)) for i, leaf in leaves.items()}
+    with jax.default_device(deployment.site.devices[0]):  # for NumPy arrays: not by way of another device
+        return {i: jax.device_put(jnp.copy(leaf), _place(deployment, i)) for i, leaf in leaves.items()}
 
 
 def _place(deployment: Deployment, leaf: int) -> Any:

@@ -49,7 +49,7 @@ class EpisodeStarts:
             return [None if saved[i] is None else leaf for i, leaf in enumerate(jax.tree.leaves(state))]
 
         try:
-            return renewed(key, leaves)
+            return renewed(key, jax.device_put(leaves, jax.devices()[0]))  # a replay may be in host memory
         except Exception:
             if self._failure is None:
                 raise

@@ -20,6 +20,7 @@ from fragmenta.engines.control import LostError, Peer
 from fragmenta.engines.crew import Crew
 from fragmenta.engines.dispatch import collect, part_of_state, positions
 from fragmenta.engines.in_flight import InFlight, join_in_flight
+from fragmenta.engines.initial import initial_leaves
 from fragmenta.graph import Graph
 
 IN_PLACE_BYTES = 256 << 20
@@ -140,14 +141,9 @@ class ResumePoint:
 
     def _initial(self) -> list[Any]:
         """The leaves that stay in place, as they are before the first iteration; nothing else is computed."""
-        algorithm, env, chosen = self._setup.algorithm, self._setup.env, sorted(self._in_place)
-
-        @jax.jit
-        def initial(key: jax.Array) -> list[Any]:
-            leaves = jax.tree.leaves(algorithm.init(env, key))
-            return [leaves[i] for i in chosen]
-
-        return initial(jax.random.key(self._setup.seed))
+        setup, chosen = self._setup, sorted(self._in_place)
+        key = jax.random.key(setup.seed)
+        return initial_leaves(setup.algorithm, setup.env, key, chosen, setup.cluster.replay)
 
 
 def is_constant(array: np.ndarray) -> bool:

@@ -16,6 +16,8 @@ class Cluster:
     """Iterations by which acting may lag behind learning, if the distribution policy can overlap them."""
     max_lag: int | None = None
     """Under an asynchronous distribution policy: drop data from parameters more than this many versions old."""
+    replay: str = "device"
+    """Where shards of a replay are: `device`, on the devices above, or `host`, in the memory of the host."""
     agents: int = 1
     """Number of agents; filled in by Fragmenta."""
     host: tuple[str, ...] = ()
@@ -31,6 +33,16 @@ class Cluster:
         """Devices for `count` replicas, round-robin, without the first `skip` devices if there are enough others."""
         pool = self.devices[skip:] if len(self.devices) - skip >= count else self.devices
         return tuple(pool[i % len(pool)] for i in range(count))
+
+    def in_host_memory(self, devices: tuple[str, ...]) -> tuple[str, ...]:
+        """For each of these devices, the CPU device to use in its place; one of a CPU is that already."""
+
+        def cpu_device(device: str) -> str:
+            kind, _, number = device.partition(":")
+            # One process has one CPU device beside all its accelerators; separate processes have one each.
+            return device if kind == "cpu" else f"cpu:{number if self.apart else 0}"
+
+        return tuple(map(cpu_device, devices))
 
     def one_each(self, count: int) -> tuple[str, ...]:
         """A separate device for each of `count` replicas; ConfigError if there are too few."""

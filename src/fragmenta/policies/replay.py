@@ -52,8 +52,11 @@ def _split(
     count = cluster.replicas
     # With too few devices for all, a shard is where its actor is: the most that crosses is what the actor collects.
     skip = 1 + count if len(cluster.devices) > 2 * count else 1
+    shards = cluster.spread(count, skip=skip)
+    if cluster.replay == "host":
+        shards = cluster.in_host_memory(shards)
     return [
         Fragment("actor", actor_stages, cluster.spread(count, skip=1), count, "envs", to_actor),
-        Fragment("replay", shard_stages, cluster.spread(count, skip=skip), count, "envs", to_shard),
+        Fragment("replay", shard_stages, shards, count, "envs", to_shard),
         Fragment("learner", learner_stages, cluster.spread(1), delivery=to_learner),
     ]

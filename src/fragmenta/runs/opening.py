@@ -169,7 +169,7 @@ def cluster_of(run: Run) -> Cluster:
         used = f"'{run.path}' used {', '.join(missing)}, but this machine has only {', '.join(available)}"
         raise ConfigError(f"{used}: use that machine, or resume with a --policy and --replicas that fit this one")
     used = tuple(config["devices"]), config["replicas"], config["lag"], config["max_lag"]
-    return Cluster(*used, apart=apart)
+    return Cluster(*used, config.get("replay", "device"), apart=apart)
 
 
 def describe_algorithm(algorithm: Algorithm) -> dict[str, Any]:

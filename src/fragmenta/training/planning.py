@@ -85,6 +85,7 @@ class PlannedRun:
             "devices": self.cluster.devices,
             "lag": self.cluster.lag,
             "max_lag": self.cluster.max_lag,
+            "replay": self.cluster.replay,
             "deadline": options.deadline,
             "saving": dataclasses.asdict(options.saving),
             "sinks": options.sinks,

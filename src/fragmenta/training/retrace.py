@@ -7,6 +7,7 @@ import jax
 from fragmenta.coordinator.plan import project
 from fragmenta.engines import ENGINES, EngineOptions, Setup
 from fragmenta.engines.hardware import keep_compiled_programs
+from fragmenta.engines.initial import initial_state
 from fragmenta.graph import Plan
 from fragmenta.profiling.timeline import Window
 from fragmenta.profiling.timings import Timings
@@ -31,8 +32,8 @@ def retrace(run: Run, plan: Plan, iterations: int) -> Timings:
     setup = dataclasses.replace(setup, deadline=config["deadline"], window=window, options=options)
     engine = ENGINES[config["engine"]](setup)
     with engine.env.opened(plan.lanes), engine:
-        init = jax.jit(lambda key: run.trained.init(engine.env, key))
-        engine.begin(jax.tree.leaves(init(jax.random.key(config["seed"]))))
+        state = initial_state(run.trained, engine.env, jax.random.key(config["seed"]), cluster.replay)
+        engine.begin(jax.tree.leaves(state))
         for report in engine.run(window.last):
             jax.device_get(report.metrics)  # as training does
         return write_timeline(run.path, engine.timelines())

@@ -7,10 +7,12 @@ import jax
 import numpy as np
 
 from fragmenta.algorithms import Algorithm
+from fragmenta.engines.initial import in_host_memory, initial_state
 from fragmenta.envs import Environment
 from fragmenta.runs.checkpoints import Checkpoint
 from fragmenta.runs.state import from_arrays, to_arrays
-from fragmenta.tracing.names import leaf_names
+from fragmenta.tracing.names import is_in, leaf_name, leaf_names
+from fragmenta.tracing.trace import abstract_state
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,6 +31,8 @@ class Start:
     """Parameters of another run, in place of the initial ones."""
     unsaved: tuple[str, ...] = ()
     """Fields of the state that checkpoints leave out."""
+    replay: str = "device"
+    """Where the fields that fill anew are: on the `device`, or in memory of the `host`."""
 
     @property
     def iteration(self) -> int:
@@ -44,7 +48,7 @@ class Start:
         """The state to start from with these environments, and the same as a checkpoint."""
         key = jax.random.key(self.seed)
         if self.checkpoint is None:
-            state = jax.jit(lambda key: self.algorithm.init(env, key))(key)
+            state = initial_state(self.algorithm, env, key, self.replay)
             if self.params is not None:
                 state = self.algorithm.with_params(state, self.params)
             return state, Checkpoint(self.saved(state), 0, 0)
@@ -52,7 +56,7 @@ class Start:
         if env.is_replayable:
             return state, self.checkpoint
         # New seeds: repeating the same episodes would count them twice.
-        fresh = jax.jit(lambda key: self.algorithm.init(env, key))(jax.random.fold_in(key, self.iteration))
+        fresh = initial_state(self.algorithm, env, jax.random.fold_in(key, self.iteration), self.replay)
         state = self.algorithm.with_new_episodes(state, fresh)
         return state, dataclasses.replace(self.checkpoint, arrays=self.saved(state))
 
@@ -62,11 +66,17 @@ class Start:
 
     def restored(self, env: Environment, checkpoint: Checkpoint) -> Any:
         """The state of a checkpoint; fields that it leaves out are as they were at first."""
-
-        def initial() -> Any:
-            return self.algorithm.init(env, jax.random.key(self.seed))
-
-        expected = jax.eval_shape(initial)
+        expected = abstract_state(self.algorithm, env)
         if any(name not in checkpoint.arrays for name in leaf_names(expected)):
-            expected = jax.jit(initial)()
-        return from_arrays(expected, checkpoint.arrays, self.source, self.algorithm.rebuildable)
+            expected = initial_state(self.algorithm, env, jax.random.key(self.seed), self.replay)
+        rebuildable = self.algorithm.rebuildable
+        if self.replay == "device":
+            return from_arrays(expected, checkpoint.arrays, self.source, rebuildable)
+        with jax.default_device(jax.devices("cpu")[0]):
+            state = from_arrays(expected, checkpoint.arrays, self.source, rebuildable)
+
+        def placed(path: Any, leaf: jax.Array) -> jax.Array:
+            fills_anew = is_in(leaf_name(path), rebuildable)
+            return in_host_memory(leaf) if fills_anew else jax.device_put(leaf, jax.devices()[0])
+
+        return jax.tree_util.tree_map_with_path(placed, state)

@@ -152,7 +152,10 @@ def resume(
         if cluster is None and not policy and engine in (None, config["engine"]):
             cluster = cluster_of(opened)
         chosen = engine or str(config["engine"])
-        cluster = cluster or engine_named(chosen).cluster(options.engine, lag=config["lag"], max_lag=config["max_lag"])
+        if cluster is None:
+            cluster = engine_named(chosen).cluster(options.engine, lag=config["lag"], max_lag=config["max_lag"])
+            # Another distribution policy may have no shards.
+            cluster = dataclasses.replace(cluster, replay="device" if policy else config.get("replay", "device"))
         environment = opened.env, config["env"], config["env_options"]
         seeds = config["seed"], config["seeds"]
         origin = ParentRun(config["start_from"]) if config.get("start_from") else None
@@ -266,12 +269,13 @@ def _logs(directory: RunDirectory | None, engine: str) -> Path | None:
 def _start_of(run: PlannedRun, directory: RunDirectory | None, checkpoint: Checkpoint | None) -> Start:
     algorithm, seed, origin = run.trained, run.request.seed, run.request.origin
     unsaved = () if run.request.options.saving.save_replay else algorithm.rebuildable
+    replay = {"unsaved": unsaved, "replay": run.cluster.replay}
     if checkpoint is None or directory is None:
-        return Start(algorithm, seed, params=origin.params if origin else None, unsaved=unsaved)
+        return Start(algorithm, seed, params=origin.params if origin else None, **replay)
     if not fits(run.plan, checkpoint.in_flight):
         checkpoint = dataclasses.replace(checkpoint, in_flight={})
     source = f"the checkpoint of '{directory.path}'"
-    return Start(algorithm, seed, checkpoint, source, directory.earlier, unsaved=unsaved)
+    return Start(algorithm, seed, checkpoint, source, directory.earlier, **replay)
 
 
 def _began(run: PlannedRun, checkpoint: Checkpoint | None) -> str:

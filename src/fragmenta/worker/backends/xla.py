@@ -68,10 +68,11 @@ class Site:
 
 def site(names: tuple[str, ...], axis: str | None = None) -> Site:
     """The devices of these names; with an `axis`, the replicas along it run merged there."""
-    devices = {device_name(device): device for device in jax.devices()}
+    devices = {device_name(device): device for device in (*jax.devices(), *host_devices())}
     for name in names:
         if name not in devices:
-            raise unknown("device", name, devices)
+            hint = "" if host_devices() else "; JAX has no CPU device: add cpu to JAX_PLATFORMS"
+            raise unknown("device", name, devices, hint)
     distinct = tuple(dict.fromkeys(names))
     if axis and len(distinct) not in (1, len(names)):
         raise ConfigError(
@@ -79,6 +80,14 @@ def site(names: tuple[str, ...], axis: str | None = None) -> Site:
             f"give each replica its own device, or put all of them on one"
         )
     return Site(tuple(devices[name] for name in distinct), len(names) if axis else 1, axis or "")
+
+
+def host_devices() -> list[Any]:
+    """The CPU devices of this process, also beside accelerators; none if JAX_PLATFORMS leaves them out."""
+    try:
+        return jax.devices("cpu")
+    except RuntimeError:
+        return []
 
 
 def device_name(device: Any) -> str:

@@ -1,0 +1,43 @@
+"""The state before the first iteration, with a replay where there is room for it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+
+from fragmenta.algorithms import Algorithm
+from fragmenta.envs import Environment
+from fragmenta.tracing.names import is_in, leaf_names
+from fragmenta.tracing.trace import abstract_state
+
+
+def initial_state(algorithm: Algorithm, env: Environment, key: jax.Array, replay: str = "device") -> Any:
+    """The state before the first iteration; fields that fill anew are on the `device`, or in memory of the `host`."""
+    if replay == "device":
+        return jax.jit(lambda key: algorithm.init(env, key))(key)
+    expected = abstract_state(algorithm, env)
+    fills_anew = [is_in(name, algorithm.rebuildable) for name in leaf_names(expected)]
+    leaves: list[Any] = [None] * len(fills_anew)
+    for where in ("device", "host"):
+        chosen = [i for i, large in enumerate(fills_anew) if large == (where == "host")]
+        for i, leaf in zip(chosen, initial_leaves(algorithm, env, key, chosen, where), strict=True):
+            leaves[i] = leaf
+    return jax.tree.unflatten(jax.tree.structure(expected), leaves)
+
+
+def initial_leaves(
+    algorithm: Algorithm, env: Environment, key: jax.Array, chosen: Sequence[int], where: str
+) -> list[Any]:
+    """These leaves of the initial state, on the `device` or in memory of the `host`; nothing else is computed."""
+
+    @jax.jit
+    def initial(key: jax.Array) -> list[Any]:
+        leaves = jax.tree.leaves(algorithm.init(env, key))
+        return [leaves[i] for i in chosen]
+
+    return initial(in_host_memory(key) if where == "host" else key)
+
+
+def in_host_memory(array: jax.Array) -> jax.Array:
+    """The same array in memory of the host, where programs then use it."""
+    return jax.device_put(array, jax.devices("cpu")[0])
