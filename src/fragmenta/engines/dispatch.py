@@ -21,8 +21,7 @@ from fragmenta.worker.deploy import Deployment, Ports, deploy
 from fragmenta.worker.optimize import optimize
 from fragmenta.worker.turns import take_turns
 
-LARGE = 1 << 20
-"""Bytes from which on a copy of an array costs more than a little time."""
+LARGE = 1 << 20  # bytes from which on a copy of an array costs more than a little time
 
 
 @dataclasses.dataclass(frozen=True)
