@@ -35,7 +35,11 @@ def initial_leaves(
         leaves = jax.tree.leaves(algorithm.init(env, key))
         return [leaves[i] for i in chosen]
 
-    return initial(in_host_memory(key) if where == "host" else key)
+    if where == "device":
+        return initial(key)
+    # Also by default, because an empty replay does not depend on the key, which alone would decide where it is computed.
+    with jax.default_device(jax.devices("cpu")[0]):
+        return initial(in_host_memory(key))
 
 
 def in_host_memory(array: jax.Array) -> jax.Array:
