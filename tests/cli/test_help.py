@@ -84,7 +84,8 @@ def test_every_hyper_parameter_has_help(name: str, capsys: pytest.CaptureFixture
     text = printed_help(capsys, "train", name)
     for field in dataclasses.fields(ALGORITHMS[name]):
         flag = f"--{field.name.replace('_', '-')}"
-        described = re.search(rf" {flag}(, --no-\S+)?( INT| FLOAT| STR| \[INT \[INT \.\.\.\]\])? [A-Z0-9]\w+ ", text)
+        value = r"( INT| FLOAT| STR| \[(INT|STR) \[(INT|STR) \.\.\.\]\])?"
+        described = re.search(rf" {flag}(, --no-\S+)?{value} [A-Z0-9][\w-]+ ", text)
         assert described, f"{flag} has no help"
 
 

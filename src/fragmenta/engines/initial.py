@@ -37,7 +37,7 @@ def initial_leaves(
 
     if where == "device":
         return initial(key)
-    # Also by default, because an empty replay does not depend on the key, which alone would decide where it is computed.
+    # By default, too: an empty replay does not depend on the key, so that the key does not decide where it is computed.
     with jax.default_device(jax.devices("cpu")[0]):
         return initial(in_host_memory(key))
 
