@@ -9,6 +9,6 @@ TEAMS = (
     Recipe("mappo-spread", "mappo", SPREAD, 1_280_000, -11.0, HERE, (-9.8, -9.0, -9.7)),
     Recipe("ippo-spread", "ippo", SPREAD, 1_280_000, -11.0, HERE, (-10.1, -9.4, -10.3)),
     Recipe("vdn-spread", "vdn", SPREAD, 1_000_000, -11.0, HERE, (-10.2, -9.8, -10.2)),
-    Recipe("qmix-spread", "qmix", SPREAD, 1_000_000, -11.0, "a goal of ours: what vdn reaches there"),
+    Recipe("qmix-spread", "qmix", SPREAD, 1_000_000, -11.5, HERE, (-10.9, -11.0, -10.3)),
     Recipe("maddpg-spread", "maddpg", SPREAD, 1_000_000, -11.0, HERE, (-10.1, -9.9, -10.2)),
 )
