@@ -55,7 +55,7 @@ def rejax(name: str, _: float) -> None:
             algorithm = SAC.create(env="Pendulum-v1", num_epochs=8, agent_kwargs=agent, **sizes, **common)
         else:
             sizes = {"batch_size": DQN_SIZES["batch"], "buffer_size": DQN_SIZES["buffer"], "fill_buffer": 1_000}
-            agent = {"hidden_layer_sizes": (DQN_SIZES["width"],) * 2}
+            agent = {"activation": "relu"}  # its DQN has two layers of 64 and nothing else
             algorithm = DQN.create(env="CartPole-v1", num_epochs=2, agent_kwargs=agent, **sizes, **common)
         compiled = jax.jit(algorithm.train)
         jax.block_until_ready(compiled(jax.random.PRNGKey(0)))

@@ -7,7 +7,7 @@ import pytest
 
 import fragmenta
 from fragmenta import PPO, make
-from fragmenta.algorithms.neural import Encoded
+from fragmenta.algorithms.encoding import Encoded
 from fragmenta.runs.episode_statistics import best_return
 
 PROBE = PPO(num_envs=16, horizon=32, minibatches=2, learning_rate=5e-3, gamma=0.9, hidden=(32,), total_steps=60_000)

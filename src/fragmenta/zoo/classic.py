@@ -23,7 +23,6 @@ CLASSIC = (
         475.0,
         CARTPOLE,
         (500, 500, 500),
-        {"entropy_share": 0.1, "learning_rate": 1e-3, "n_step": 3},
     ),
     Recipe(
         "reinforce-cartpole",
@@ -33,7 +32,6 @@ CLASSIC = (
         440.0,
         CARTPOLE,
         (481, 455, 496, 466, 490),
-        {"learning_rate": 3e-3, "num_envs": 2},
     ),
     Recipe(
         "ppo-pendulum",
