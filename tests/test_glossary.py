@@ -15,7 +15,7 @@ PAGES = [
     *(ROOT / name for name in ("README.md", "CHANGELOG.md", "Makefile", "mkdocs.yml", "pyproject.toml")),
     *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((ROOT / "docs").rglob("*.py")),
-    *sorted((ROOT / "benchmarks").rglob("*.py")),
+    *sorted((ROOT / "benchmarks").glob("*.py")),
 ]
 PRONOUNS = {"found", "said", "shown", "own", "theirs", "ours", "told", "seen", "beside", "anew"}
 """Also with an underscore before them."""

@@ -106,11 +106,11 @@ class DQN(OffPolicy):
         following = self.outputs(env, target, self.encode(env, target, batch.next_observation), target_key)
         chooser, chooser_key = (params, online_key) if self.double else (target, target_key)
         choices = self.values(env, chooser, batch.next_observation, chooser_key)
-        following = of_action(following, jnp.argmax(choices, axis=-1))
+        following = outputs_of_action(following, jnp.argmax(choices, axis=-1))
 
         def loss(params: Any) -> tuple[jax.Array, tuple[jax.Array, dict[str, jax.Array]]]:
             outputs = self.outputs(env, params, self.encode(env, params, batch.observation), online_key)
-            outputs = of_action(outputs, batch.action)
+            outputs = outputs_of_action(outputs, batch.action)
             each, error = self._errors(outputs, following, batch)
             total = jnp.mean(batch.weight * each)
             return total, (error, {"loss": total, "value": jnp.mean(self._mean(outputs))})
@@ -159,6 +159,6 @@ class DQN(OffPolicy):
         return QNetwork(self.hidden, env.action_space.n, atoms, self.dueling, self.noisy, compute=self.compute)
 
 
-def of_action(outputs: jax.Array, action: jax.Array) -> jax.Array:
+def outputs_of_action(outputs: jax.Array, action: jax.Array) -> jax.Array:
     """What the outputs say about one action each."""
     return jnp.take_along_axis(outputs, action[..., None, None], axis=-2)[..., 0, :]

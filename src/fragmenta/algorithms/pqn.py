@@ -22,6 +22,7 @@ from fragmenta.rl import (
 )
 from fragmenta.rl.exploration import decayed, epsilon_greedy
 from fragmenta.rl.masks import masked_logits
+from fragmenta.rl.value_targets import of_action
 from fragmenta.stage import stage
 
 
@@ -146,7 +147,7 @@ class PQN(NeuralAlgorithm):
 
         def loss(params: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
             values = self.values(env, params, batch.observation)
-            value = jnp.take_along_axis(values, batch.action[..., None], axis=-1)[..., 0]
+            value = of_action(values, batch.action)
             total = 0.5 * jnp.mean((value - batch.target) ** 2)
             return total, {"loss": total, "value": jnp.mean(value)}
 

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from fragmenta.algorithms.dqn import DQN, of_action
+from fragmenta.algorithms.dqn import DQN, outputs_of_action
 from fragmenta.algorithms.encoding import Encoded
 from fragmenta.algorithms.limits import COUNT, FRACTION, Limit
 from fragmenta.algorithms.off_policy import OffPolicyState, TargetLearner
@@ -148,4 +148,4 @@ class R2D2(Remembering, DQN):
         return slice(0, self.burn_in), slice(self.burn_in, None)
 
     def _taken(self, env: Environment, params: Any, encoded: Encoded, action: jax.Array) -> jax.Array:
-        return of_action(self.outputs(env, params, encoded), action)[..., 0]
+        return outputs_of_action(self.outputs(env, params, encoded), action)[..., 0]

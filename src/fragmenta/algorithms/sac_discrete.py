@@ -14,6 +14,7 @@ from fragmenta.errors import ConfigError
 from fragmenta.rl import Categorical
 from fragmenta.rl.masks import masked_logits
 from fragmenta.rl.replay import Batch
+from fragmenta.rl.value_targets import of_action
 from fragmenta.stage import stage
 
 
@@ -94,7 +95,7 @@ class DiscreteSAC(ActorReplay):
 
         def critic_loss(critic: Any) -> tuple[jax.Array, Any]:
             values = self.action_values(env, critic, batch.observation)
-            value = jnp.take_along_axis(values, batch.action[None, ..., None], axis=-1)[..., 0]
+            value = of_action(values, batch.action[None])
             error = value - goal
             loss = 0.5 * jnp.mean(batch.weight * jnp.sum(error**2, axis=0))
             return loss, (jnp.mean(value), jnp.mean(error, axis=0), jnp.min(values, axis=0))

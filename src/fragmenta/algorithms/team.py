@@ -8,8 +8,9 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from fragmenta.envs import Box, Dict, Discrete, Environment, World
+from fragmenta.envs import Box, Discrete, Environment, World
 from fragmenta.errors import ConfigError
+from fragmenta.rl.masks import MASK, without_parts
 from fragmenta.rl.teams import TeamView, team_view
 
 
@@ -73,7 +74,4 @@ class TeamNetworks:
 
 def vector_space(env: Environment) -> Any:
     """The space of an agent's observations, without the mask of legal actions."""
-    space = env.observation_space
-    if isinstance(space, Dict) and sorted(name for name, _ in space.spaces) == ["action_mask", "observation"]:
-        return dict(space.spaces)["observation"]
-    return space
+    return without_parts(env.observation_space, (MASK,))

@@ -18,6 +18,7 @@ from fragmenta.rl.exploration import decayed, epsilon_greedy
 from fragmenta.rl.masks import masked_logits
 from fragmenta.rl.replay import Batch
 from fragmenta.rl.teams import TeamView, joint, keys_of_agents, mask_absent, team_view
+from fragmenta.rl.value_targets import of_action
 from fragmenta.stage import stage
 
 
@@ -79,12 +80,12 @@ class VDN(TeamNetworks, OffPolicy):
         """The gradient of the squared error of the team's value, the error of every step, and the losses."""
         view = team_view(batch.observation, batch.alive)
         next_view, target = team_view(batch.next_observation, batch.next_alive), learner.target
-        following = _of_action(self.values(env, target, next_view), self.best(env, learner.params, next_view))
+        following = of_action(self.values(env, target, next_view), self.best(env, learner.params, next_view))
         next_value = self.team_value(target, mask_absent(batch.next_alive, following), next_view)
         goal = jnp.mean(batch.reward, axis=-1) + batch.discount * next_value
 
         def loss(params: Any) -> tuple[jax.Array, tuple[jax.Array, dict[str, jax.Array]]]:
-            values = _of_action(self.values(env, params, view), batch.action)
+            values = of_action(self.values(env, params, view), batch.action)
             value = self.team_value(params, mask_absent(batch.alive, values), view)
             total = 0.5 * jnp.mean(batch.weight * (value - goal) ** 2)
             return total, (value - goal, {"loss": total, "value": jnp.mean(value)})
@@ -137,7 +138,3 @@ class QMIX(VDN):
 
     def _mixer(self) -> Mixer:
         return Mixer(self.mixing, self.hypernetwork, self.compute)
-
-
-def _of_action(values: jax.Array, action: jax.Array) -> jax.Array:
-    return jnp.take_along_axis(values, action[..., None], axis=-1)[..., 0]

@@ -9,6 +9,11 @@ EPSILON = 1e-3
 """The slope of the compressed scale of values, far out."""
 
 
+def of_action(values: jax.Array, action: jax.Array) -> jax.Array:
+    """The value of one action each; actions are the last axis of the values."""
+    return jnp.take_along_axis(values, action[..., None], axis=-1)[..., 0]
+
+
 def huber(error: jax.Array) -> jax.Array:
     """Quadratic up to 1, linear beyond."""
     size = jnp.abs(error)
