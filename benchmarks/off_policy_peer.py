@@ -51,8 +51,10 @@ def rejax(name: str, _: float) -> None:
         common = {"num_envs": 8, "total_timesteps": steps, "eval_freq": steps, "skip_initial_evaluation": True}
         if name == "sac":
             sizes = {"batch_size": SAC_SIZES["batch"], "buffer_size": SAC_SIZES["buffer"], "fill_buffer": 1_000}
-            agent = {"hidden_layer_sizes": (SAC_SIZES["width"],) * 2}
-            algorithm = SAC.create(env="Pendulum-v1", num_epochs=8, agent_kwargs=agent, **sizes, **common)
+            # Not among `agent_kwargs`, where it is replaced by 64 x 64 without a word.
+            layers = {"hidden_layer_sizes": (SAC_SIZES["width"],) * 2}
+            algorithm = SAC.create(env="Pendulum-v1", num_epochs=8, **layers, **sizes, **common)
+            assert algorithm.actor.hidden_layer_sizes == algorithm.critic.hidden_layer_sizes == tuple(*layers.values())
         else:
             sizes = {"batch_size": DQN_SIZES["batch"], "buffer_size": DQN_SIZES["buffer"], "fill_buffer": 1_000}
             agent = {"activation": "relu"}  # its DQN has two layers of 64 and nothing else
