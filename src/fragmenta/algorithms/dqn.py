@@ -15,7 +15,7 @@ from fragmenta.nn.q_networks import QNetwork
 from fragmenta.rl.exploration import decayed, epsilon_greedy
 from fragmenta.rl.masks import masked_logits
 from fragmenta.rl.replay import Batch
-from fragmenta.rl.value_targets import project_categorical, quantile_huber
+from fragmenta.rl.value_targets import outputs_of_action, project_categorical, quantile_huber
 from fragmenta.stage import stage
 
 DISTRIBUTIONS = ("none", "c51", "quantile")
@@ -157,8 +157,3 @@ class DQN(OffPolicy):
         assert isinstance(env.action_space, Discrete)
         atoms = 1 if self.distribution == "none" else self.atoms
         return QNetwork(self.hidden, env.action_space.n, atoms, self.dueling, self.noisy, compute=self.compute)
-
-
-def outputs_of_action(outputs: jax.Array, action: jax.Array) -> jax.Array:
-    """What the outputs say about one action each."""
-    return jnp.take_along_axis(outputs, action[..., None, None], axis=-2)[..., 0, :]

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from fragmenta.algorithms.dqn import DQN, outputs_of_action
+from fragmenta.algorithms.dqn import DQN
 from fragmenta.algorithms.encoding import Encoded
 from fragmenta.algorithms.limits import COUNT, FRACTION, Limit
 from fragmenta.algorithms.off_policy import OffPolicyState, TargetLearner
@@ -16,7 +16,7 @@ from fragmenta.errors import ConfigError
 from fragmenta.rl.exploration import epsilon_greedy
 from fragmenta.rl.replay import Replay, insert_steps
 from fragmenta.rl.sequences import Sequences, sample_sequences
-from fragmenta.rl.value_targets import rescaled, returns_within, unscaled
+from fragmenta.rl.value_targets import outputs_of_action, rescaled, returns_within, unscaled
 from fragmenta.stage import stage
 
 

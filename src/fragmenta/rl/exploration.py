@@ -12,16 +12,17 @@ def epsilon_greedy(keys: jax.Array, values: jax.Array, epsilon: jax.Array, legal
     values = masked_logits(values, legal)
 
     def explore(key: jax.Array, values: jax.Array, epsilon: jax.Array, legal: jax.Array | None) -> jax.Array:
-        is_random, choice = jax.random.split(key)
-        actions = values.shape[-1]
-        if legal is None:
-            random = jax.random.randint(choice, (), 0, actions)
-        else:
-            random = jax.random.categorical(choice, masked_logits(jnp.zeros(actions), legal))
+        coin, share = jax.random.uniform(key, (2,))  # one draw for both: acting is mostly the drawing of numbers
         best = jnp.argmax(values, axis=-1)
-        return jnp.where(jax.random.uniform(is_random) < epsilon, random, best).astype(jnp.int32)
+        return jnp.where(coin < epsilon, _at_share(share, values.shape[-1], legal), best).astype(jnp.int32)
 
     return jax.vmap(explore)(keys, values, epsilon, legal)
+
+
+def _at_share(share: jax.Array, actions: int, legal: jax.Array | None) -> jax.Array:
+    """The action that lies at this share, of 0 to 1, of all (legal) actions in a row; the first if none is legal."""
+    counts = jnp.arange(1, actions + 1) if legal is None else jnp.cumsum(legal)
+    return jnp.argmax(counts > jnp.minimum(jnp.floor(share * counts[-1]), counts[-1] - 1))
 
 
 def decayed(first: float, last: float, done: jax.Array, steps: float) -> jax.Array:

@@ -11,7 +11,14 @@ EPSILON = 1e-3
 
 def of_action(values: jax.Array, action: jax.Array) -> jax.Array:
     """The value of one action each; actions are the last axis of the values."""
-    return jnp.take_along_axis(values, action[..., None], axis=-1)[..., 0]
+    return outputs_of_action(values[..., None], action)[..., 0]
+
+
+def outputs_of_action(outputs: jax.Array, action: jax.Array) -> jax.Array:
+    """What outputs, whose last axis but one is that of actions, say about one action each."""
+    # Not a gather: its derivative is a scatter, which is slow everywhere.
+    is_action = action[..., None] == jnp.arange(outputs.shape[-2])
+    return jnp.sum(jnp.where(is_action[..., None], outputs, 0.0), axis=-2)
 
 
 def huber(error: jax.Array) -> jax.Array:
