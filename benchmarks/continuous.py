@@ -72,7 +72,9 @@ SIDES = {"ours": ours, "sb3": sb3}
 def one(side: str, name: str, env: str, steps: int, seed: int, python: Path | str) -> dict[str, Any]:
     """One run in a process of its own."""
     command = [python, __file__, "--one", side, name, env, str(steps), str(seed)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    done = subprocess.run(
+        command, check=True, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}
+    )
     run = json.loads(done.stdout.splitlines()[-1])
     print(f"{name} {side} seed {seed}: {run['return']:,.0f}", flush=True)
     return run

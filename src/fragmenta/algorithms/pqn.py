@@ -6,6 +6,7 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from fragmenta.algorithms.encoding import Encoded
 from fragmenta.algorithms.limits import COUNT, FRACTION, Limit
 from fragmenta.algorithms.neural import Learner, NeuralAlgorithm
 from fragmenta.envs import Discrete, Environment, Transition, World
@@ -106,10 +107,11 @@ class PQN(NeuralAlgorithm):
     @stage
     def act(self, env: Environment, params: Any, observation: Any, keys: jax.Array, done: jax.Array) -> jax.Array:
         """The best action of each environment or a random one, after `done` steps of the run."""
-        values, legal = self.values(env, params, observation), self.encode(env, params, observation).legal
+        encoded = self.encode(env, params, observation)
+        values = self._values_of(env, params, encoded)
         decay = self.exploration_share * self.total_steps
         epsilon = jnp.full(values.shape[:-1], decayed(self.exploration, self.final_exploration, done, decay))
-        return epsilon_greedy(keys, values, epsilon, legal)
+        return epsilon_greedy(keys, values, epsilon, encoded.legal)
 
     def decide(
         self, env: Environment, params: Any, observation: Any, alive: Any, memory: Any, keys: jax.Array | None
@@ -160,7 +162,9 @@ class PQN(NeuralAlgorithm):
 
     def values(self, env: Environment, params: Any, observation: Any) -> jax.Array:
         """The expected return of every action; of illegal ones, one too low to be chosen."""
-        encoded = self.encode(env, params, observation)
+        return self._values_of(env, params, self.encode(env, params, observation))
+
+    def _values_of(self, env: Environment, params: Any, encoded: Encoded) -> jax.Array:
         outputs: Any = self._network(env).apply(params["q"], encoded.actor)
         return masked_logits(outputs[..., 0], encoded.legal)
 

@@ -6,6 +6,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from fragmenta.nn.normalized import NormalizedDense
+
 
 class QNetwork(nn.Module):
     """A ReLU network with `atoms` numbers for every action; computes in `compute`, returns float32.
@@ -37,18 +39,22 @@ class QNetwork(nn.Module):
             layer_key = None if key is None else jax.random.fold_in(key, layers)
             return NoisyDense(outputs, self.compute, name=f"noisy_{layers}")(x, layer_key)
 
-        def active(x: jax.Array) -> jax.Array:
-            normal = nn.LayerNorm(dtype=jnp.dtype(self.compute), name=f"norm_{layers}")(x) if self.layer_norm else x
-            return nn.relu(normal)
+        def active(x: jax.Array, width: int) -> jax.Array:
+            nonlocal layers
+            if not self.layer_norm:
+                return nn.relu(dense(x, width))
+            layers += 1
+            init = nn.initializers.orthogonal(2**0.5)
+            return NormalizedDense(width, init, self.compute, name=f"normalized_{layers}")(x)
 
         x = x.astype(self.compute)
         shared = self.hidden[:-1] if self.dueling else self.hidden
         for width in shared:
-            x = active(dense(x, width))
+            x = active(x, width)
         if not self.dueling:
             return self._by_action(dense(x, self.actions * self.atoms, 1.0))
-        value = dense(active(dense(x, self.hidden[-1])), self.atoms, 1.0)
-        advantage = self._by_action(dense(active(dense(x, self.hidden[-1])), self.actions * self.atoms, 1.0))
+        value = dense(active(x, self.hidden[-1]), self.atoms, 1.0)
+        advantage = self._by_action(dense(active(x, self.hidden[-1]), self.actions * self.atoms, 1.0))
         return value.astype(jnp.float32)[..., None, :] + advantage - jnp.mean(advantage, axis=-2, keepdims=True)
 
     def _by_action(self, x: jax.Array) -> jax.Array:
