@@ -12,8 +12,9 @@ import jax
 import pytest
 
 import fragmenta
+from algorithms.test_dqn import PROBE, values
 from asynchronous import ACTORS, Tardy, batches_per_second, cluster, start_and_stop
-from fragmenta import A2C, DQN, IMPALA, PPO, SAC, TD3, Cluster, ConfigError, Delivery, Fragment, make
+from fragmenta import A2C, DQN, IMPALA, PPO, SAC, TD3, Cluster, ConfigError, Delivery, Fragment, RunOptions, make
 from fragmenta.algorithms.actor_critic import State
 from fragmenta.engines import LocalEngine
 from fragmenta.engines.in_flight import fits
@@ -76,6 +77,20 @@ def test_learns_asynchronously(algorithm: Any, policy: str) -> None:
     env, params = make("ProbeAction"), result.params
     policy_now = probe.policy(env, params, probe.encode(env, params, jax.numpy.asarray([[1.0], [-1.0]])))
     assert float(jax.numpy.exp(policy_now.log_prob(jax.numpy.asarray([1, 0]))).min()) > 0.9
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("env", "expected"), [("ProbeAction", {-1.0: [1, -1], 1.0: [-1, 1]}), ("ProbeDiscount", {0.0: [0.9], 1.0: [1.0]})]
+)
+def test_learns_known_values_from_an_asynchronous_replay(env: str, expected: dict[float, list[float]]) -> None:
+    result = fragmenta.train(
+        PROBE, env, policy="replay_async", cluster=cpu_cluster(5, 2), options=RunOptions(merge=False), prioritized=True
+    )
+    assert {record["source"] for record in result.metrics} == {"replay[0]", "replay[1]"}
+    for observation, wanted in expected.items():
+        known = values(result, env, observation)
+        assert (known if len(wanted) > 1 else [max(known)]) == pytest.approx(wanted, abs=0.15)
 
 
 REPLAY = {"num_envs": 8, "horizon": 2, "hidden": (8,), "batch_size": 16, "buffer_size": 128, "learning_starts": 32}

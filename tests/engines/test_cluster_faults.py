@@ -8,22 +8,20 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
 from typing import Any
 
-import jax
 import psutil
 import pytest
 from test_faults import Fragile
 from test_faults import apart as actors_and_learner
 
 import fragmenta
-from fragmenta import DQN, IMPALA, PPO, Algorithm, Cluster, ConfigError, EnvOptions, RunOptions, make
-from fragmenta.engines import ENGINES, EngineOptions, IterationReport, ProcessLocation, Setup
+from fragmenta import DQN, IMPALA, PPO, Cluster, ConfigError, EnvOptions, RunOptions, make
+from fragmenta.engines import EngineOptions
 from fragmenta.engines.errors import RemoteError
 from fragmenta_core.faults import EnvironmentFaultError
-from helpers import assert_same, initial_state, plain
-from processes import apart
+from helpers import assert_same, plain
+from processes import Run, apart
 
 SMALL = PPO(num_envs=4, horizon=8, hidden=(8,), epochs=1, minibatches=2, total_steps=50_000)
 REPLAY = DQN(
@@ -43,51 +41,20 @@ KINDS = {
     "central": ("worker[1]", "server"),
     "multi_learner": ("learner[0]", "learner[1]"),
     "fused": ("all[1]", "all[0]"),
-    "replay": ("actor[1]", "replay[0]", "learner"),
 }
 """The fragments that are killed, by distribution policy."""
 KILLS = 4 if os.environ.get("CHAOS") else 2
-"""For each distribution policy, at least."""
+"""For each distribution policy; test_cluster_replay.py has those with a replay."""
 WATCHDOG = 4.0
 
 
-class Run:
-    """A running engine, and the current placement of its processes."""
-
-    def __init__(self, setup: Setup) -> None:
-        self.pids: dict[str, int] = {}
-        self.placed_at: dict[str, float] = {}
-        self.setup = dataclasses.replace(setup, placed=self._placed)
-
-    def _placed(self, workers: Sequence[ProcessLocation]) -> None:
-        for worker in workers:
-            self.pids[worker.worker] = worker.pid
-            self.placed_at[worker.worker] = time.monotonic()
-
-    def send(self, worker: str, number: signal.Signals) -> None:
-        os.kill(self.pids[worker], number)
-
-    def reports(self, iterations: int) -> Iterator[IterationReport]:
-        """The reports of all iterations; afterwards `state` is the final state."""
-        with ENGINES["processes"](self.setup) as engine:
-            leaves, structure = jax.tree.flatten(initial_state(self.setup.algorithm, engine.env))
-            engine.begin(leaves)
-            yield from engine.run(iterations)
-            engine.finish()
-            self.state = jax.tree.unflatten(structure, engine.state())
-
-
-def algorithm_for(policy: str) -> Algorithm:
-    return REPLAY if policy == "replay" else SMALL
-
-
-def undisturbed(policy: str = "") -> Any:
-    return plain(algorithm_for(policy), make("CartPole-v1"), ITERATIONS)[0]
+def undisturbed() -> Any:
+    return plain(SMALL, make("CartPole-v1"), ITERATIONS)[0]
 
 
 def start_run(policy: str, restarts: int = KILLS, watchdog: float = 15.0) -> Run:
     options = EngineOptions(restarts=restarts, watchdog=watchdog)
-    return Run(apart(algorithm_for(policy), make("CartPole-v1"), policy, 2, options))
+    return Run(apart(SMALL, make("CartPole-v1"), policy, 2, options))
 
 
 @pytest.mark.full
@@ -96,19 +63,18 @@ def start_run(policy: str, restarts: int = KILLS, watchdog: float = 15.0) -> Run
 )
 def test_killed_workers_do_not_change_the_result(policy: str, capfd: pytest.CaptureFixture[str]) -> None:
     victims = KINDS[policy]
-    kills = max(KILLS, len(victims))
-    run = start_run(policy, restarts=kills)
-    moments = sorted(random.sample(range(ITERATIONS), kills))
+    run = start_run(policy)
+    moments = sorted(random.sample(range(ITERATIONS), KILLS))
     reported = []
     for report in run.reports(ITERATIONS):
         if report.iteration in moments:
             run.send(victims[moments.index(report.iteration) % len(victims)], signal.SIGKILL)
         reported.append(report.iteration)
     assert reported == list(range(ITERATIONS)), f"every iteration is reported once; killed after {moments}"
-    assert_same(undisturbed(policy), run.state, 1e-5)
+    assert_same(undisturbed(), run.state, 1e-5)
     output = capfd.readouterr().err
     messages = [line for line in output.splitlines() if line.startswith("fragmenta: ")]
-    assert len(messages) == kills, output
+    assert len(messages) == KILLS, output
     for line in messages:
         assert re.search(r"was killed by SIGKILL; replaced \(\d of \d+\), resuming after \d+ iterations", line), line
 

@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 import fragmenta
-from fragmenta import DQN, PPO, Algorithm, Cluster, RunOptions
+from fragmenta import PPO, Cluster, RunOptions
 from fragmenta.cli.main import main
 from fragmenta.engines import EngineOptions, ProcessLocation
 from helpers import assert_same
@@ -28,10 +28,7 @@ KILLS = 4 if os.environ.get("CHAOS") else 1
 ITERATIONS = 200
 TINY = PPO(num_envs=4, horizon=8, hidden=(8,), epochs=1, minibatches=2, total_steps=ITERATIONS * 32)
 DEVICES = ("cpu:0", "cpu:1", "cpu:2")
-REPLAY = DQN(
-    num_envs=4, horizon=8, hidden=(8,), batch_size=16, buffer_size=256, prioritized=True, total_steps=ITERATIONS * 32
-)
-POLICIES = ("single_learner_coarse", "single_learner_fine", "central", "multi_learner", "fused", "replay")
+POLICIES = ("single_learner_coarse", "single_learner_fine", "central", "multi_learner", "fused")
 WATCHDOG = 6.0
 
 
@@ -75,23 +72,17 @@ class Saboteur:
 def harmless(workers: dict[str, ProcessLocation]) -> None: ...
 
 
-def algorithm_for(policy: str) -> Algorithm:
-    return REPLAY if policy == "replay" else TINY
-
-
 @cache
 def undisturbed(policy: str) -> Any:
-    return fragmenta.train(algorithm_for(policy), "CartPole-v1", policy, cluster=Cluster(DEVICES, 2)).params
+    return fragmenta.train(TINY, "CartPole-v1", policy, cluster=Cluster(DEVICES, 2)).params
 
 
 def run(nodes: Nodes, policy: str, saboteur: Saboteur, watchdog: float = 60.0, restarts: int = KILLS) -> dict[str, Any]:
     """Train on the cluster with a saboteur, assert the result of an undisturbed run, and return the summary."""
     options = EngineOptions(nodes.address, "spread", restarts, watchdog)
     cluster = Cluster(DEVICES, 2, apart=True)
-    settings = RunOptions(engine=options, merge=policy != "replay")
-    result = fragmenta.train(
-        algorithm_for(policy), "CartPole-v1", policy, "ray", cluster=cluster, watcher=saboteur, options=settings
-    )
+    settings = RunOptions(engine=options)
+    result = fragmenta.train(TINY, "CartPole-v1", policy, "ray", cluster=cluster, watcher=saboteur, options=settings)
     assert_same(undisturbed(policy), result.params, 0 if policy.startswith("single") else 1e-5)
     print(f"{policy}: mended after {', '.join(f'{seconds:.1f}' for seconds in saboteur.seconds) or 'nothing'} s")
     return result.summary

@@ -83,3 +83,24 @@ class Doubled(gymnasium.RewardWrapper):
 
     def reward(self, reward: Any) -> Any:
         return 2 * reward
+
+
+class Fussy(gymnasium.Env):
+    """Says in its info which action is legal, and pays 1 for it; any other one ends the episode and pays nothing."""
+
+    observation_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
+    action_space = spaces.Discrete(3)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
+        super().reset(seed=seed)
+        self.steps = 0
+        return np.zeros(2, np.float32), self._info()
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
+        is_legal = bool(action == self.legal)
+        self.steps += 1
+        return np.zeros(2, np.float32), float(is_legal), not is_legal, self.steps == 5, self._info()
+
+    def _info(self) -> dict[str, np.ndarray]:
+        self.legal = int(self.np_random.integers(3))
+        return {"action_mask": np.eye(3, dtype=np.int8)[self.legal]}

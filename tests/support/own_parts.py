@@ -77,12 +77,16 @@ class ForbiddenState(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Forbidden(Environment):
-    """Of four actions two are legal at each step, one of which pays 1; an illegal one ends the episode and costs 10.
+    """Of four actions two are legal at each step and pay 1, one of them a bonus, too; an illegal one ends the episode
+    and pays nothing.
 
-    The actor sees nothing but which actions are legal; the part `best` says which of them pays.
+    The actor sees nothing but which actions are legal; the part `best` says which of them has the bonus. If it does not
+    tell, all of them are said to be legal.
     """
 
     max_steps: int = 8
+    bonus: float = 1.0
+    tells: bool = True
 
     @property
     def observation_space(self) -> Dict:
@@ -98,9 +102,12 @@ class Forbidden(Environment):
         return ForbiddenState(jnp.zeros(4, bool).at[two].set(True), two[0])
 
     def observe(self, state: ForbiddenState) -> dict[str, jax.Array]:
-        return {"action_mask": state.legal, "best": jax.nn.one_hot(state.best, 4), "noise": jnp.zeros(2)}
+        return {
+            "action_mask": state.legal | (not self.tells),
+            "best": jax.nn.one_hot(state.best, 4),
+            "noise": jnp.zeros(2),
+        }
 
     def advance(self, state: ForbiddenState, action: jax.Array, key: jax.Array) -> Any:
-        illegal = ~state.legal[action]
-        reward = jnp.where(illegal, -10.0, jnp.where(action == state.best, 1.0, 0.0))
-        return self.initial(key), reward, illegal
+        reward = jnp.where(action == state.best, 1.0 + self.bonus, 1.0)
+        return self.initial(key), jnp.where(state.legal[action], reward, 0.0), ~state.legal[action]
