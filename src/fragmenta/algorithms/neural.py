@@ -10,6 +10,7 @@ import optax
 
 from fragmenta.algorithms.base import Algorithm
 from fragmenta.algorithms.encoding import Encoding
+from fragmenta.algorithms.flattening import flat_if_small
 from fragmenta.algorithms.limits import COUNT, FRACTION, NOT_NEGATIVE, POSITIVE, Limit
 from fragmenta.algorithms.own_parts import own_optimizer
 from fragmenta.algorithms.schedules import check_schedule, rules_of, scheduled
@@ -112,8 +113,8 @@ class NeuralAlgorithm(Encoding):
         if self.anneal and "learning_rate" not in rules_of(self.schedule):
             rate = linear_decay(rate, self.iterations * self.updates_per_iteration)
         steps = optax.chain(optax.clip_by_global_norm(self.max_grad_norm), own_optimizer(self.optimizer, rate))
-        # On one flat vector Adam is faster than on many small leaves; other optimizers may need to see their shapes.
-        return optax.flatten(steps) if self.optimizer == "adam" else steps
+        # Other optimizers may need to see the shapes of the parameters.
+        return flat_if_small(steps) if self.optimizer == "adam" else steps
 
     def new_learner(self, params: Any) -> Learner:
         """The learner before the first update."""
