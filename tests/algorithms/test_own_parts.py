@@ -145,7 +145,10 @@ def test_a_critic_sees_more() -> None:
         ({"schedule": ("gamma=step",)}, "schedule 'gamma=step' is unknown"),
         ({"optimizer": "adamm"}, "unknown optimizer 'adamm': did you mean 'adam'"),
         ({"optimizer": "own_parts:halved"}, "must return an Optax transformation"),
-        ({"optimizer": "lbfgs"}, "'lbfgs' needs more than gradients and parameters .*'value_fn'.*: choose one of Optax"),
+        (
+            {"optimizer": "lbfgs"},
+            "'lbfgs' needs more than gradients and parameters .*'value_fn'.*: choose one of Optax",
+        ),
         ({"optimizer": optax.lbfgs()}, "needs more than gradients and parameters .*'value_fn'"),
         ({"optimizer": "polyak_sgd"}, "optimizer 'polyak_sgd' does not start from a learning rate: choose one of"),
         ({"critic_only": ("state",)}, "critic_only is 'state', but it is not part of the observations"),

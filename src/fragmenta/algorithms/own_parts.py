@@ -104,7 +104,9 @@ def own_cell(cell: Any, units: int, window: int, compute: str) -> Any:
             part = construct(part, units)
         except UnusableError as error:
             raise ConfigError(f"cell '{cell}': {error}: it is made with its units alone") from None
-    if isinstance(part, nn.RNNCellBase) or (isinstance(part, nn.Module) and isinstance(getattr(part, "size", None), int)):
+    if isinstance(part, nn.RNNCellBase) or (
+        isinstance(part, nn.Module) and isinstance(getattr(part, "size", None), int)
+    ):
         return OwnCell(part)
     expected = "a cell of Flax, or a Flax module with a size and __call__(memory, x) -> (memory, features)"
     raise ConfigError(f"cell '{cell}' is {type(part).__name__}, not {expected}")

@@ -42,7 +42,9 @@ class Stack(Environment):
     def observation_space(self) -> Space:
         space = self.env.observation_space
         if isinstance(space, Dict):
-            return Dict(tuple((name, part if name == MASK else _stacked(part, self.frames)) for name, part in space.spaces))
+            return Dict(
+                tuple((name, part if name == MASK else _stacked(part, self.frames)) for name, part in space.spaces)
+            )
         return _stacked(space, self.frames)
 
     @property
