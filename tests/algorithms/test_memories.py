@@ -70,6 +70,30 @@ def test_a_cell_of_the_user(cell: Any) -> None:
     assert state.memory.shape == (8, 16 if "LSTM" in str(cell) else 8)
 
 
+class Forgetful(Leaky):
+    """Says that it remembers more than it does."""
+
+    @property
+    def size(self) -> int:
+        return self.units + 1
+
+    def __call__(self, memory: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return memory[..., 1:], memory[..., 1:]
+
+
+@pytest.mark.parametrize(
+    ("cell", "message"),
+    [
+        ("own_parts:Gelu", "cell 'own_parts:Gelu' is Gelu, not a cell of Flax, or a Flax module with a size"),
+        ("own_parts:halved", "cell 'own_parts:halved' is function, not a cell of Flax"),
+        (Forgetful, r"cell 'Forgetful' returns \(2, 8\) and \(2, 8\) for 2 rows: expected the memory, \(2, 9\)"),
+    ],
+)
+def test_an_unusable_cell_is_one_line(cell: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        A2C(cell=cell, memory=8).validate(make("ProbeMemory"))
+
+
 @pytest.mark.parametrize("cell", ["gru", "own_parts:Leaky"])
 def test_whole_trajectories_recompute_the_memory_of_acting(cell: str) -> None:
     """Six steps end within an episode and contain a reset; the learner's policy is still the one that acted."""
