@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fragmenta
-from fragmenta import PPO, ConfigError, EnvOptions, Stack, make
+from fragmenta import PPO, Box, ConfigError, EnvOptions, Stack, make
 from fragmenta.envs.probes import ProbeTeam
 from fragmenta.rl import keys_by_index
 from own_parts import Forbidden
@@ -15,6 +15,7 @@ from own_parts import Forbidden
 @pytest.mark.full
 def test_stacks_the_latest_observations_and_restarts_at_a_reset() -> None:
     plain, env = make("CartPole-v1"), Stack(make("CartPole-v1"), 3)
+    assert isinstance(env.observation_space, Box)
     assert env.observation_space.shape == (3, 4)
     assert (env.max_steps, env.shortest_cut, env.action_space) == (500, 500, plain.action_space)
     keys = keys_by_index(jax.random.key(0), 2)
