@@ -1,8 +1,6 @@
 """Shared by actor-critic algorithms: networks, acting, collecting trajectories, applying gradients."""
 
 import dataclasses
-import itertools
-import math
 from typing import Any, ClassVar, NamedTuple
 
 import flax.linen as nn
@@ -12,9 +10,10 @@ import jax.numpy as jnp
 from fragmenta.algorithms.encoding import Encoded
 from fragmenta.algorithms.limits import NOT_NEGATIVE, Limit
 from fragmenta.algorithms.neural import Learner, NeuralAlgorithm
-from fragmenta.envs import Box, Dict, Discrete, Environment, MultiDiscrete, Space, Transition, World
+from fragmenta.envs import Box, Dict, Environment, Transition, World
 from fragmenta.errors import ConfigError
 from fragmenta.rl import Categorical, MultiCategorical, Normal, fold_each, keys_by_index
+from fragmenta.rl.distributions import integers_of, outputs_for
 from fragmenta.rl.masks import masked_logits
 from fragmenta.rl.normalize import (
     LIMIT,
@@ -169,13 +168,9 @@ class ActorCritic(NeuralAlgorithm):
         outputs: Any = self._policy_net(env).apply(params["policy"], encoded.actor)
         outputs = masked_logits(outputs, encoded.legal)
         space = env.action_space
-        if isinstance(space, Discrete):
-            return Categorical(outputs)
-        if isinstance(space, MultiDiscrete):
-            starts = list(itertools.accumulate(space.choices[:-1]))
-            return MultiCategorical(tuple(Categorical(part) for part in jnp.split(outputs, starts, axis=-1)))
-        assert isinstance(space, Box)
-        return Normal(outputs.reshape(*outputs.shape[:-1], *space.shape), params["log_std"])
+        if isinstance(space, Box):
+            return Normal(outputs.reshape(*outputs.shape[:-1], *space.shape), params["log_std"])
+        return integers_of(space, outputs)
 
     def value(self, params: Any, encoded: Encoded) -> jax.Array:
         """The value of a batch of encoded observations."""
@@ -183,17 +178,7 @@ class ActorCritic(NeuralAlgorithm):
         return outputs[..., 0]
 
     def _policy_net(self, env: Environment) -> nn.Module:
-        return self.head(_outputs(env.action_space), 0.01)
+        return self.head(outputs_for(env.action_space), 0.01)
 
     def _value_net(self) -> nn.Module:
         return self.head(1, 1.0)
-
-
-def _outputs(space: Space) -> int:
-    """The number of network outputs that parametrise a distribution over the space."""
-    if isinstance(space, Discrete):
-        return space.n
-    if isinstance(space, MultiDiscrete):
-        return sum(space.choices)
-    assert isinstance(space, Box)
-    return math.prod(space.shape)

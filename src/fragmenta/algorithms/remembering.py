@@ -41,7 +41,7 @@ class Remembering(NeuralAlgorithm):
         if self.cell not in CELLS:
             raise ConfigError(f"cell is '{self.cell}': choose from {', '.join(CELLS)}")
 
-    def fresh_memory(self, count: int) -> jax.Array:
+    def fresh_memory(self, count: int, agents: int = 1) -> jax.Array:
         return jnp.zeros((count, self._cell().size))
 
     def init_encoder(self, env: Environment, key: jax.Array, observation: Any) -> tuple[dict[str, Any], Encoded]:
