@@ -31,7 +31,7 @@ def test_a_sequence_is_remembered_as_its_steps_are(cell: str) -> None:
         memory = jnp.where(ended[time][:, None], 0.0, memory)
         steps.append(encoded.actor)
     start = jnp.broadcast_to(algorithm.fresh_memory(2), (5, 2, memory.shape[-1]))
-    together = algorithm.remember_all(env, params, RecurrentInput(observation, start, ended)).actor
+    together = algorithm.encode_all(env, params, RecurrentInput(observation, start, ended)).actor
     np.testing.assert_allclose(together, jnp.stack(steps), rtol=1e-5, atol=1e-6)
 
 
@@ -42,14 +42,14 @@ def test_a_transformer_looks_back_as_far_as_its_window() -> None:
     def last(first: float, steps: int) -> jax.Array:
         observation = jnp.zeros((steps, 1, 1)).at[0].set(first)
         inputs = RecurrentInput(observation, jnp.zeros((steps, 1, 25)), jnp.zeros((steps, 1), bool))
-        return algorithm.remember_all(env, params, inputs).actor[-1]
+        return algorithm.encode_all(env, params, inputs).actor[-1]
 
     assert not np.allclose(last(1.0, 3), last(-1.0, 3))
     np.testing.assert_array_equal(last(1.0, 4), last(-1.0, 4))
 
 
 def test_an_unknown_memory_is_one_line() -> None:
-    with pytest.raises(ConfigError, match="cell is 'lstmm': choose from gru, lstm, transformer"):
+    with pytest.raises(ConfigError, match="cell is 'lstmm': choose from none, gru, lstm, transformer"):
         RecurrentPPO(cell="lstmm").validate(make("ProbeMemory"))
 
 

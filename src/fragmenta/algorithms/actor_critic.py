@@ -7,24 +7,25 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from fragmenta.algorithms.action_spaces import distribution_over, outputs_for
 from fragmenta.algorithms.encoding import Encoded
 from fragmenta.algorithms.limits import NOT_NEGATIVE, Limit
-from fragmenta.algorithms.neural import Learner, NeuralAlgorithm
+from fragmenta.algorithms.neural import Learner
+from fragmenta.algorithms.normalizing import Normalizing
 from fragmenta.envs import Box, Dict, Environment, Transition, World
 from fragmenta.errors import ConfigError
-from fragmenta.rl import Categorical, MultiCategorical, Normal, fold_each, keys_by_index
-from fragmenta.rl.distributions import integers_of, outputs_for
+from fragmenta.rl import Categorical, MultiCategorical, Normal, fold_each, keys_by_index, next_values
 from fragmenta.rl.masks import masked_logits
-from fragmenta.rl.normalize import (
-    LIMIT,
-    Moments,
-    Normalizer,
-    add_observations,
-    no_moments,
-    running_returns,
-    standardized,
-)
+from fragmenta.rl.normalize import Normalizer
 from fragmenta.stage import stage
+
+
+class ActInfo(NamedTuple):
+    """What acting records for learning."""
+
+    log_prob: jax.Array
+    memory: Any = ()
+    """After the step, if there is one; in the trajectory of `experience`, before it."""
 
 
 class State(NamedTuple):
@@ -39,22 +40,15 @@ class State(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class ActorCritic(NeuralAlgorithm):
+class ActorCritic(Normalizing):
     """Separate policy and value networks; a subclass writes `iterate`, `learn` and `gradient`."""
 
-    limits: ClassVar[dict[str, Limit]] = {
-        "entropy_cost": NOT_NEGATIVE,
-        "value_cost": NOT_NEGATIVE,
-    }
+    limits: ClassVar[dict[str, Limit]] = {"entropy_cost": NOT_NEGATIVE, "value_cost": NOT_NEGATIVE}
 
     entropy_cost: float = 0.01
     """Weight of the entropy bonus, which keeps the policy exploring."""
     value_cost: float = 0.5
     """Weight of the value loss."""
-    normalize_observations: bool = False
-    """Standardise observations with running statistics, from all steps before the current iteration."""
-    normalize_rewards: bool = False
-    """Divide rewards by the running standard deviation of the discounted return; reported returns stay unscaled."""
     critic_only: tuple[str, ...] = ()
     """Parts of the observations that only the value function sees, such as the simulator's state."""
 
@@ -80,13 +74,8 @@ class ActorCritic(NeuralAlgorithm):
         if isinstance(env.action_space, Box):
             params["log_std"] = jnp.zeros(env.action_space.shape)
         keys = keys_by_index(train_key, self.num_envs)
-        normalizer = Normalizer()
-        if self.normalize_observations:
-            normalizer = normalizer._replace(observation=no_moments(env.observation_space))
-        if self.normalize_rewards:
-            zero = jnp.zeros(())
-            normalizer = normalizer._replace(reward=Moments(zero, zero, zero), running_return=jnp.zeros(self.num_envs))
-        return State(world, self.new_learner(params), keys, normalizer)
+        learner, memory = self.new_learner(params), self.fresh_memory(self.num_envs)
+        return State(world, learner, keys, self.new_normalizer(env), memory)
 
     def with_new_episodes(self, saved: State, fresh: State) -> State:
         normalizer = saved.normalizer._replace(running_return=fresh.normalizer.running_return)
@@ -100,16 +89,38 @@ class ActorCritic(NeuralAlgorithm):
     def collect(
         self, env: Environment, params: Any, world: World, keys: jax.Array
     ) -> tuple[World, Transition, jax.Array]:
-        """Act for `horizon` steps: the world afterwards, the trajectory, and the log-probabilities of its actions."""
+        """Act for `horizon` steps without a memory: the world afterwards, the trajectory, and the log-probabilities of
+        its actions."""
+        world, _, trajectory, acted = self._steps(env, params, world, (), keys)
+        return world, trajectory, acted.log_prob
+
+    def experience(self, env: Environment, state: State, keys: jax.Array) -> tuple[State, Transition, jax.Array]:
+        """Act for `horizon` steps: the state afterwards, the trajectory to learn from, with the memory before its steps
+        if there is one, and the log-probabilities of its actions."""
+        world, memory, trajectory, acted = self._steps(env, self.params(state), state.world, state.memory, keys)
+        normalizer, trajectory = self.normalized(state.normalizer, trajectory)
+        if self.remembers:
+            # Whole sequences need the memory before their first step alone.
+            before = acted.memory if self.in_chunks else state.memory[None]
+            ended = trajectory.terminated | trajectory.truncated
+            trajectory = trajectory._replace(observation=self.with_memory(trajectory.observation, before, ended))
+        return state._replace(world=world, memory=memory, normalizer=normalizer), trajectory, acted.log_prob
+
+    def _steps(
+        self, env: Environment, params: Any, world: World, memory: Any, keys: jax.Array
+    ) -> tuple[World, Any, Transition, ActInfo]:
         policy = self.acting(params)
 
-        def tick(world: World, time: jax.Array) -> tuple[World, tuple[Transition, jax.Array]]:
-            action, log_prob = self.act(env, policy, world.observation, fold_each(keys, time))
+        def tick(carry: tuple[World, Any], time: jax.Array) -> tuple[tuple[World, Any], tuple[Transition, ActInfo]]:
+            world, memory = carry
+            inputs = self.with_memory(world.observation, memory)
+            action, (log_prob, after) = self.act(env, policy, inputs, fold_each(keys, time))
             world, transition = self.stepped(env, world, action)
-            return world, (transition, log_prob)
+            after = self.kept(transition.terminated | transition.truncated, after)
+            return (world, after), (transition, ActInfo(log_prob, memory if self.in_chunks else ()))
 
-        world, (trajectory, log_prob) = jax.lax.scan(tick, world, jnp.arange(self.horizon))
-        return world, trajectory, log_prob
+        (world, memory), (trajectory, acted) = jax.lax.scan(tick, (world, memory), jnp.arange(self.horizon))
+        return world, memory, trajectory, acted
 
     def acting(self, params: Any) -> Any:
         """The parameters in the precision used for acting."""
@@ -118,59 +129,46 @@ class ActorCritic(NeuralAlgorithm):
         }
 
     @stage
-    def act(self, env: Environment, params: Any, observation: Any, keys: jax.Array) -> tuple[Any, Any]:
-        """Sample an action for every observation, with its log-probability."""
-        policy = self.policy(env, params, self.encode(env, params, self.preprocess(params, observation)))
+    def act(self, env: Environment, params: Any, observation: Any, keys: jax.Array) -> tuple[Any, ActInfo]:
+        """Sample an action for every observation, with its log-probability and the next memory, if there is one."""
+        memory, policy = self._policy_after(env, params, observation)
         action = policy.sample(keys)
-        return action, policy.log_prob(action)
+        return action, ActInfo(policy.log_prob(action), memory)
 
     def decide(
         self, env: Environment, params: Any, observation: Any, alive: Any, memory: Any, keys: jax.Array | None
     ) -> tuple[Any, Any]:
-        params = self.acting(params)
+        params, inputs = self.acting(params), self.with_memory(observation, memory)
         if keys is not None:
-            return self.act(env, params, observation, keys)[0], memory
-        return self.policy(env, params, self.encode(env, params, self.preprocess(params, observation))).mode(), memory
+            action, acted = self.act(env, params, inputs, keys)
+            return action, acted.memory
+        memory, policy = self._policy_after(env, params, inputs)
+        return policy.mode(), memory
 
-    def normalized(self, normalizer: Normalizer, trajectory: Transition) -> tuple[Normalizer, Transition]:
-        """The updated running statistics, and the trajectory to learn from."""
-        if not self.normalize_observations and not self.normalize_rewards:
-            return normalizer, trajectory
-        return self.normalize(normalizer, trajectory)
+    def _policy_after(self, env: Environment, params: Any, inputs: Any) -> tuple[Any, Any]:
+        """The memory after observations, and the distribution over actions."""
+        memory, encoded = self.remember(env, params, self.preprocess(params, inputs))
+        return memory, self.policy(env, params, encoded)
 
-    @stage
-    def normalize(self, normalizer: Normalizer, trajectory: Transition) -> tuple[Normalizer, Transition]:
-        """Normalise a trajectory with the statistics used while acting, then update them with it."""
-        if self.normalize_observations:
-            moments = normalizer.observation
-            normalizer = normalizer._replace(observation=add_observations(moments, trajectory.observation))
-            observation = standardized(moments, trajectory.observation)
-            next_observation = standardized(moments, trajectory.next_observation)
-            trajectory = trajectory._replace(observation=observation, next_observation=next_observation)
-        if normalizer.reward is not None and normalizer.running_return is not None:
-            last, returns = running_returns(normalizer.running_return, trajectory, self.gamma)
-            reward = jnp.clip(trajectory.reward / normalizer.reward.std(), -LIMIT, LIMIT)
-            normalizer = normalizer._replace(reward=normalizer.reward.add(returns), running_return=last)
-            trajectory = trajectory._replace(reward=reward)
-        return normalizer, trajectory
+    def values_along(self, env: Environment, params: Any, trajectory: Transition) -> tuple[jax.Array, jax.Array]:
+        """The value before every step of a trajectory, and after it unless it terminated the episode."""
+
+        def value_of(observation: Any) -> jax.Array:
+            return self.value(params, self.encode(env, params, observation))
+
+        encoded, trajectory = self.with_next_memory(env, params, trajectory)
+        value = self.value(params, encoded)
+        return value, next_values(value_of, value, trajectory, env.shortest_cut)
 
     @stage
     def apply(self, learner: Learner, gradients: Any) -> Learner:
         """One optimizer step."""
         return self.updated(learner, gradients)
 
-    def preprocess(self, params: Any, observation: Any) -> Any:
-        """Standardise an observation, if observations are normalised."""
-        return standardized(params["moments"], observation) if self.normalize_observations else observation
-
     def policy(self, env: Environment, params: Any, encoded: Encoded) -> Categorical | MultiCategorical | Normal:
         """The distribution over actions for a batch of encoded observations; illegal actions are never drawn."""
         outputs: Any = self._policy_net(env).apply(params["policy"], encoded.actor)
-        outputs = masked_logits(outputs, encoded.legal)
-        space = env.action_space
-        if isinstance(space, Box):
-            return Normal(outputs.reshape(*outputs.shape[:-1], *space.shape), params["log_std"])
-        return integers_of(space, outputs)
+        return distribution_over(env.action_space, masked_logits(outputs, encoded.legal), params.get("log_std"))
 
     def value(self, params: Any, encoded: Encoded) -> jax.Array:
         """The value of a batch of encoded observations."""

@@ -7,11 +7,10 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fragmenta.algorithms.actor_critic import ActorCritic, State
+from fragmenta.algorithms.actor_critic import ActInfo, ActorCritic, State
 from fragmenta.algorithms.limits import Limit
 from fragmenta.algorithms.neural import Learner
 from fragmenta.algorithms.ppo import PPO
-from fragmenta.algorithms.recurrent_ppo import ActInfo
 from fragmenta.algorithms.team import of_encoders
 from fragmenta.algorithms.team_actors import TeamActors
 from fragmenta.envs import Environment, Transition, World

@@ -41,11 +41,28 @@ class TeamNetworks(NeuralAlgorithm):
         """Whether the algorithm can act in the environment."""
         return isinstance(env.action_space, Discrete)
 
+    def fresh_memory(self, count: int, agents: int = 1) -> Any:
+        return jax.tree.map(lambda x: jnp.repeat(x[:, None], agents, axis=1), super().fresh_memory(count))
+
     def seen(self, env: Environment, params: Any, view: TeamView) -> Encoded:
         """What the networks of every agent see of its observations; zero if it dropped out."""
-        encode = functools.partial(self.encode, env)
-        encoded = self.for_agents(encode, params, present(view.alive, view.observation), view.alive.ndim - 1)
-        return present(view.alive, encoded)
+        return self.remember_each(env, params, view, ())[1]
+
+    def remember_each(self, env: Environment, params: Any, view: TeamView, memory: Any) -> tuple[Any, Encoded]:
+        """The memory of every agent after a step, and what its networks see; zero if it dropped out."""
+        inputs = self.with_memory(present(view.alive, view.observation), memory)
+        remember = functools.partial(self.remember, env)
+        memory, encoded = self.for_agents(remember, params, inputs, view.alive.ndim - 1)
+        return memory, present(view.alive, encoded)
+
+    def remember_sequence(
+        self, env: Environment, params: Any, view: TeamView, memory: Any, ended: jax.Array
+    ) -> Encoded:
+        """What the networks see at every step of a sequence, of which only the memory before the first step is used;
+        `ended` says of each agent where an episode ended."""
+        inputs = self.with_memory(present(view.alive, view.observation), memory, ended)
+        encode = functools.partial(self.encode_all, env)
+        return present(view.alive, self.for_agents(encode, params, inputs, view.alive.ndim - 1))
 
     def for_agents(self, function: Callable[[Any, Any], Any], params: Any, inputs: Any, axis: int) -> Any:
         """Apply a function of one agent's encoders and inputs to those of all agents, which are an axis of the inputs

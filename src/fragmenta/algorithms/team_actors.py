@@ -7,19 +7,23 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from fragmenta.algorithms.action_spaces import distribution_over, outputs_for
 from fragmenta.algorithms.encoding import Encoded
-from fragmenta.algorithms.team_memory import TeamMemory
+from fragmenta.algorithms.team import TeamNetworks
 from fragmenta.envs import Box, Discrete, Environment, MultiDiscrete
-from fragmenta.rl import Categorical, MultiCategorical
-from fragmenta.rl.distributions import RowNormal, integers_of, outputs_for
+from fragmenta.rl import Categorical, MultiCategorical, Normal
+from fragmenta.rl.distributions import RowNormal
 from fragmenta.rl.masks import masked_logits
 from fragmenta.rl.teams import TeamView, beside_joint, joint, keys_of_agents
 from fragmenta.stage import stage
 
 
 @dataclasses.dataclass(frozen=True)
-class TeamActors(TeamMemory):
+class TeamActors(TeamNetworks):
     """A policy of every agent on what it sees itself, and a value function of that or of what all agents see."""
+
+    without_memory: ClassVar[str] = ""
+    in_chunks: ClassVar[bool] = True
 
     is_centralised: ClassVar[bool] = True
     """Whether the value function takes what all agents see."""
@@ -73,13 +77,13 @@ class TeamActors(TeamMemory):
         memory, seen = self.remember_each(env, params, view, memory)
         return self.policy(env, params, seen).mode(), memory
 
-    def policy(self, env: Environment, params: Any, seen: Encoded) -> Categorical | MultiCategorical | RowNormal:
+    def policy(self, env: Environment, params: Any, seen: Encoded) -> Categorical | MultiCategorical | Normal:
         """The distribution of every agent's legal actions."""
         inputs = self.numbered(env, seen.actor)
         outputs = masked_logits(self.apply_each(self._policy_net(env), params["policy"], inputs), seen.legal)
         if isinstance(env.action_space, Box):
             return RowNormal(outputs, jnp.broadcast_to(params["log_std"], outputs.shape))
-        return integers_of(env.action_space, outputs)
+        return distribution_over(env.action_space, outputs, None)
 
     def value(self, env: Environment, params: Any, seen: Encoded, everything: Any = None) -> jax.Array:
         """The value of what every agent sees, and of `everything` that all of them see if it is centralised."""

@@ -1,13 +1,10 @@
 """Action distributions: categorical, multi-categorical, and normal."""
 
-import itertools
-import math
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from fragmenta.envs import Box, Discrete, MultiDiscrete, Space
 from fragmenta.rl.keys import fold_each
 
 
@@ -93,22 +90,3 @@ class RowNormal(Normal):
     @property
     def _axes(self) -> tuple[int, ...]:
         return (-1,)
-
-
-def integers_of(space: Space, logits: jax.Array) -> Categorical | MultiCategorical:
-    """The distribution over a Discrete or MultiDiscrete space with these logits."""
-    if isinstance(space, Discrete):
-        return Categorical(logits)
-    assert isinstance(space, MultiDiscrete)
-    starts = list(itertools.accumulate(space.choices[:-1]))
-    return MultiCategorical(tuple(Categorical(part) for part in jnp.split(logits, starts, axis=-1)))
-
-
-def outputs_for(space: Space) -> int:
-    """The number of network outputs that parametrise a distribution over the space."""
-    if isinstance(space, Discrete):
-        return space.n
-    if isinstance(space, MultiDiscrete):
-        return sum(space.choices)
-    assert isinstance(space, Box)
-    return math.prod(space.shape)
