@@ -111,14 +111,14 @@ class UnlikeTeam(TeamEnvironment):
 
 @dataclasses.dataclass(frozen=True)
 class HintedTeam(TeamEnvironment):
-    """One step of two actions. An agent observes a number, its `side`; the part `hint` says which action pays 1."""
+    """One step of two actions. An agent observes a number of its own; the part `hint` says which action pays 1."""
 
     max_steps: int = 10
     agents: int = dataclasses.field(default=2, kw_only=True)
 
     @property
     def observation_space(self) -> Dict:
-        return Dict((("hint", Box(0.0, 1.0, (3,))), ("side", Box(-1.0, 1.0, (1,)))))
+        return Dict((("hint", Box(0.0, 1.0, (3,))), ("observation", Box(-1.0, 1.0, (1,)))))
 
     @property
     def action_space(self) -> Discrete:
@@ -128,7 +128,7 @@ class HintedTeam(TeamEnvironment):
         return NumberState(jax.random.randint(key, (self.agents,), 0, 2))
 
     def observe(self, state: NumberState) -> dict[str, jax.Array]:
-        return {"hint": jax.nn.one_hot(state.number, 3), "side": jnp.linspace(-1.0, 1.0, self.agents)[:, None]}
+        return {"hint": jax.nn.one_hot(state.number, 3), "observation": jnp.linspace(-1.0, 1.0, self.agents)[:, None]}
 
     def advance(
         self, state: NumberState, action: jax.Array, key: jax.Array
