@@ -36,9 +36,9 @@ def test_learns_the_known_value(shared: bool) -> None:
     @jax.jit
     def value_and_chance(params: Any, observation: jax.Array, alive: jax.Array) -> tuple[jax.Array, jax.Array]:
         """The value and the probability of the right action, per agent."""
-        seen = algorithm.seen(env, params, TeamView(observation, alive))
-        value = algorithm.value(env, params, seen)
-        chosen = algorithm.policy(env, params, seen)
+        encoded = algorithm.encode_each(env, params, TeamView(observation, alive))
+        value = algorithm.value(env, params, encoded)
+        chosen = algorithm.policy(env, params, encoded)
         return value[0], jnp.exp(chosen.log_prob((signs > 0)[None].astype(int)))[0]
 
     for time in range(4):

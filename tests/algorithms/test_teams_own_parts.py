@@ -56,19 +56,19 @@ def first_width(net: Any) -> int:
 @EACH
 def test_a_network_encodes_what_each_agent_observes(kind: Any, shared: bool) -> None:
     env = ProbeTeam()
-    found = shapes(small(kind, network=Gelu(5), shared=shared), env)
-    assert found["encoder"]["params"]["Dense_0"]["kernel"] == ((2, 5) if shared else (4, 2, 5))
+    sizes = shapes(small(kind, network=Gelu(5), shared=shared), env)
+    assert sizes["encoder"]["params"]["Dense_0"]["kernel"] == ((2, 5) if shared else (4, 2, 5))
     index = 4 if shared else 0
-    acting = next(found[name] for name in ("policy", "actor", "q") if name in found)
+    acting = next(sizes[name] for name in ("policy", "actor", "q") if name in sizes)
     assert first_width(acting) == 5 + index
     if kind is MAPPO:
-        assert first_width(found["value"]) == 5 + 4 * 5 + index
+        assert first_width(sizes["value"]) == 5 + 4 * 5 + index
 
 
 @EACH
 def test_an_observation_function_is_applied_to_each_agent(kind: Any) -> None:
-    found = shapes(small(kind, shared=False, observation_function=lambda x: jnp.append(first_two(x), 0.0)), ProbeTeam())
-    acting = next(found[name] for name in ("policy", "actor", "q") if name in found)
+    sizes = shapes(small(kind, shared=False, observation_function=lambda x: jnp.append(first_two(x), 0.0)), ProbeTeam())
+    acting = next(sizes[name] for name in ("policy", "actor", "q") if name in sizes)
     assert first_width(acting) == 3
 
 
@@ -92,13 +92,13 @@ def test_networks_and_optimizers_of_the_user_learn(kind: Any) -> None:
         assert not all(jax.tree.leaves(same)), f"{name} did not change"
 
 
-@pytest.mark.parametrize(("kind", "seen_by_critic"), [(MAPPO, 3 * 4), (IPPO, 4), (QMIX, 2 * 4), (MADDPG, 2 * (2 + 4))])
-def test_a_critic_sees_parts_that_actors_do_not(kind: Any, seen_by_critic: int) -> None:
-    found = shapes(small(kind, shared=False, critic_only=("hint",)), HintedTeam())
-    critic, actor = (next(found[name] for name in names if name in found) for names in CRITICS_AND_ACTORS)
+@pytest.mark.parametrize(("kind", "critic_width"), [(MAPPO, 3 * 4), (IPPO, 4), (QMIX, 2 * 4), (MADDPG, 2 * (2 + 4))])
+def test_a_critic_sees_parts_that_actors_do_not(kind: Any, critic_width: int) -> None:
+    sizes = shapes(small(kind, shared=False, critic_only=("hint",)), HintedTeam())
+    critic, actor = (next(sizes[name] for name in names if name in sizes) for names in CRITICS_AND_ACTORS)
     assert first_width(actor) == 1
     width = critic["params"]["first_bias"]["kernel"][0] if kind is QMIX else first_width(critic)
-    assert width == seen_by_critic
+    assert width == critic_width
 
 
 CRITICS_AND_ACTORS = (("value", "critic", "mixer"), ("policy", "actor", "q"))
@@ -109,21 +109,21 @@ def test_what_only_a_critic_sees_does_not_change_actions() -> None:
     state = initial_state(algorithm, env)
     params, observation, alive = state.learner.params, state.world.observation, state.world.alive
     other = {**observation, "hint": 1.0 - observation["hint"]}
-    (seen, policy), (other_seen, other_policy) = (
-        (seen := algorithm.seen(env, params, TeamView(x, alive)), algorithm.policy(env, params, seen))
+    (encoded, policy), (other_encoded, other_policy) = (
+        (encoded := algorithm.encode_each(env, params, TeamView(x, alive)), algorithm.policy(env, params, encoded))
         for x in (observation, other)
     )
     np.testing.assert_array_equal(policy.logits, other_policy.logits)
-    values = (algorithm.value(env, params, x) for x in (seen, other_seen))
+    values = (algorithm.value(env, params, x) for x in (encoded, other_encoded))
     assert not np.allclose(*values)
 
 
 @SHARED
 @pytest.mark.parametrize("kind", [MAPPO, IPPO])
 def test_images_and_several_integers(kind: Any, shared: bool) -> None:
-    found = shapes(small(kind, shared=shared), SightedTeam())
-    assert found["encoder"]["params"]["picture"]["kernel_0"] == (() if shared else (2,)) + (3, 3, 1, 32)
-    assert found["policy"]["params"]["kernel_1"][-1] == 2 + 3
+    sizes = shapes(small(kind, shared=shared), SightedTeam())
+    assert sizes["encoder"]["params"]["picture"]["kernel_0"] == (() if shared else (2,)) + (3, 3, 1, 32)
+    assert sizes["policy"]["params"]["kernel_1"][-1] == 2 + 3
 
 
 @pytest.mark.parametrize("cell", ["gru", pytest.param("lstm", marks=pytest.mark.full)])
@@ -136,9 +136,9 @@ def test_a_sequence_is_remembered_as_its_steps_are(cell: str, shared: bool) -> N
     memory, steps, before = algorithm.fresh_memory(4, 2), [], []
     for time in range(5):
         before.append(memory)
-        memory, seen = algorithm.remember_each(env, params, TeamView(observation[time], alive[time]), memory)
+        memory, encoded = algorithm.remember_each(env, params, TeamView(observation[time], alive[time]), memory)
         memory = algorithm.kept(ended[time], memory)
-        steps.append(seen.actor)
+        steps.append(encoded.actor)
     view = TeamView(observation, alive)
     together = algorithm.remember_sequence(env, params, view, jnp.stack(before), ended).actor
     np.testing.assert_allclose(together, jnp.stack(steps), rtol=1e-5, atol=1e-6)
@@ -185,10 +185,10 @@ def test_the_state_of_a_jaxmarl_simulator_is_for_critics() -> None:
     env = make("jaxmarl:HeuristicEnemySMAX:world_state")
     parts = {name: part.shape for name, part in env.observation_space.spaces}
     assert set(parts) == {"action_mask", "observation", "world_state"}
-    found = shapes(small(MAPPO, shared=False, critic_only=("world_state",)), env)
+    sizes = shapes(small(MAPPO, shared=False, critic_only=("world_state",)), env)
     (size,), (extra,) = parts["observation"], parts["world_state"]
-    assert first_width(found["policy"]) == size
-    assert first_width(found["value"]) == (1 + env.num_agents) * (size + extra)
+    assert first_width(sizes["policy"]) == size
+    assert first_width(sizes["value"]) == (1 + env.num_agents) * (size + extra)
 
 
 @pytest.mark.parametrize("name", ["simple_spread:world_state", "MPE_simple_spread_v3:world_state", "simple_spread:x"])

@@ -70,15 +70,15 @@ class MADDPG(ActorReplay, TeamNetworks):
 
     def init_params(self, env: Environment, key: jax.Array, observation: Any) -> dict[str, Any]:
         assert env.team_size is not None
-        seen = jax.eval_shape(lambda: self.init_agent(env, key, observation)[1])
-        size, everything = self.action_size(env), env.team_size * seen.critic.shape[-1]
+        encoded = jax.eval_shape(lambda: self.init_agent(env, key, observation)[1])
+        size, everything = self.action_size(env), env.team_size * encoded.critic.shape[-1]
 
         def init(net: Any, width: int, key: jax.Array) -> Any:
             return self.init_each(env, lambda key: net.init(key, self.empty_inputs(env, width)), key)
 
         actor_key, critic_key = jax.random.split(key)
         params = self.init_each(env, lambda key: self.init_agent(env, key, observation)[0], key)
-        params["actor"] = init(self.actor_net(size), seen.actor.shape[-1], actor_key)
+        params["actor"] = init(self.actor_net(size), encoded.actor.shape[-1], actor_key)
         params["critic"] = init(self.critic_net(1), everything + env.team_size * size, critic_key)
         return params
 
@@ -88,11 +88,11 @@ class MADDPG(ActorReplay, TeamNetworks):
     @stage
     def act(self, env: Environment, params: Any, observation: TeamView, keys: jax.Array, steps: jax.Array) -> jax.Array:
         """A sampled discrete action or a continuous one with noise, or a random one before learning starts."""
-        seen, is_early = self.seen(env, params, observation), steps < self.learning_starts
-        outputs = self.outputs(env, params["actor"], seen)
+        encoded, is_early = self.encode_each(env, params, observation), steps < self.learning_starts
+        outputs = self.outputs(env, params["actor"], encoded)
         each = keys_of_agents(keys, env.num_agents)
         if isinstance(env.action_space, Discrete):
-            logits = masked_logits(jnp.where(is_early, 0.0, outputs), seen.legal)
+            logits = masked_logits(jnp.where(is_early, 0.0, outputs), encoded.legal)
             return jax.vmap(jax.vmap(jax.random.categorical))(each, logits).astype(jnp.int32)
 
         def explore(key: jax.Array, best: jax.Array) -> jax.Array:
@@ -109,7 +109,7 @@ class MADDPG(ActorReplay, TeamNetworks):
         params, view = self.acting(params), TeamView(observation, alive)
         if keys is not None:
             return self.act(env, params, view, keys, jnp.asarray(self.total_steps)), memory
-        outputs = self.outputs(env, params["actor"], self.seen(env, params, view))
+        outputs = self.outputs(env, params["actor"], self.encode_each(env, params, view))
         if isinstance(env.action_space, Discrete):
             return jnp.argmax(outputs, axis=-1).astype(jnp.int32), memory
         return self.to_env(env, jnp.tanh(outputs)), memory
@@ -119,25 +119,25 @@ class MADDPG(ActorReplay, TeamNetworks):
         """The gradients of critics and actors on a batch, the error of every step, and the losses."""
         params, target, alive, next_alive = learner.params, learner.target, batch.alive, batch.next_alive
         view, next_view = TeamView(batch.observation, alive), TeamView(batch.next_observation, next_alive)
-        seen, next_seen = self.seen(env, params, view), self.seen(env, target, next_view)
+        encoded, next_encoded = self.encode_each(env, params, view), self.encode_each(env, target, next_view)
         next_keys, actor_keys = split_each(keys)
-        next_action = self.chosen(env, self.outputs(env, target["actor"], next_seen), next_alive, next_keys)
-        next_values = self.critic_of(env, target["critic"], next_seen, _for_critics(next_action))
+        next_action = self.chosen(env, self.outputs(env, target["actor"], next_encoded), next_alive, next_keys)
+        next_values = self.critic_of(env, target["critic"], next_encoded, _for_critics(next_action))
         # An agent that drops out gets no further reward.
         next_value = mask_absent(next_alive, jnp.min(next_values, axis=0))
         goal = batch.reward + batch.discount[..., None] * next_value
         action = self.encoded(env, batch.action, alive)
 
         def critic_loss(critics: Any) -> tuple[jax.Array, Any]:
-            values = self.critic_of(env, critics["critic"], self.seen(env, critics, view), _for_critics(action))
+            values = self.critic_of(env, critics["critic"], self.encode_each(env, critics, view), _for_critics(action))
             error = mask_absent(alive, jnp.mean(jnp.abs(values - goal), axis=0))
             total = mean_present(alive, batch.weight[..., None] * jnp.sum((values - goal) ** 2, axis=0))
             return total, (mean_present(alive, values[0]), jnp.mean(error, axis=-1))
 
         def actor_loss(actor: Any) -> jax.Array:
-            outputs = self.outputs(env, actor, seen)
+            outputs = self.outputs(env, actor, encoded)
             fresh = self.chosen(env, outputs, alive, actor_keys)
-            values = self.critic_of(env, params["critic"], seen, _for_critics(action, fresh))[0]
+            values = self.critic_of(env, params["critic"], encoded, _for_critics(action, fresh))[0]
             if not isinstance(env.action_space, Discrete):
                 return -mean_present(alive, values)
             legal = jnp.where(outputs > -1e8, outputs, 0.0)
@@ -148,11 +148,11 @@ class MADDPG(ActorReplay, TeamNetworks):
         losses = {"value_loss": loss, "policy_loss": policy_loss, "value": value}
         return {"actor": actor, **critics}, (error, losses)
 
-    def outputs(self, env: Environment, actor: Any, seen: Encoded) -> jax.Array:
+    def outputs(self, env: Environment, actor: Any, encoded: Encoded) -> jax.Array:
         """The logits of every agent's legal actions, or its continuous action before it is limited; the loss of actors
         does not train encoders."""
-        inputs = self.numbered(env, jax.lax.stop_gradient(seen.actor))
-        return masked_logits(self.apply_each(self.actor_net(self.action_size(env)), actor, inputs), seen.legal)
+        inputs = self.numbered(env, jax.lax.stop_gradient(encoded.actor))
+        return masked_logits(self.apply_each(self.actor_net(self.action_size(env)), actor, inputs), encoded.legal)
 
     def chosen(self, env: Environment, outputs: jax.Array, alive: jax.Array, keys: jax.Array) -> jax.Array:
         """Actions as critics take them, with a gradient; discrete ones are drawn with a key per environment."""
@@ -170,9 +170,9 @@ class MADDPG(ActorReplay, TeamNetworks):
             return mask_absent(alive, jax.nn.one_hot(action, env.action_space.n))
         return mask_absent(alive, self.from_env(env, action))
 
-    def critic_of(self, env: Environment, critic: Any, seen: Encoded, actions: jax.Array) -> jax.Array:
+    def critic_of(self, env: Environment, critic: Any, encoded: Encoded, actions: jax.Array) -> jax.Array:
         """The values by each critic, on the first axis, for every agent."""
-        inputs = self.numbered(env, beside_joint(actions, joint(seen.critic)))
+        inputs = self.numbered(env, beside_joint(actions, joint(encoded.critic)))
         return self.apply_each(self.critic_net(1), critic, inputs)[..., 0]
 
     def over_copies(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:

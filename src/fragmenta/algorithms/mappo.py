@@ -135,16 +135,16 @@ class MAPPO(TeamActors):
         """Steps with their advantages; the value after a step uses the memory after it."""
         view = TeamView(trajectory.observation, trajectory.alive)
         next_view = TeamView(trajectory.next_observation, trajectory.next_alive)
-        next_memory, seen = self.remember_each(env, params, view, acted.memory)
-        _, next_seen = self.remember_each(env, params, next_view, next_memory)
+        next_memory, encoded = self.remember_each(env, params, view, acted.memory)
+        _, next_encoded = self.remember_each(env, params, next_view, next_memory)
         # Joined once, not in every minibatch, if it stays the same.
         is_fixed = self.is_centralised and not of_encoders(params)
-        everything = joint(seen.critic) if is_fixed else None
-        value = self.value(env, params, seen, everything)
+        everything = joint(encoded.critic) if is_fixed else None
+        value = self.value(env, params, encoded, everything)
         # An agent that drops out gets no further reward: its episode has terminated.
         truncated = for_each_agent(trajectory.truncated, view.alive.shape)
         per_agent = trajectory._replace(terminated=~trajectory.next_alive, truncated=truncated)
-        next_value = self.value(env, params, next_seen)
+        next_value = self.value(env, params, next_encoded)
         advantage = generalized_advantage(per_agent, value, next_value, self.gamma, self.gae_lambda)
         ended, target = _ended(trajectory), advantage + value
         return Sample(view, acted.memory, ended, everything, trajectory.action, acted.log_prob, advantage, target)
@@ -157,12 +157,12 @@ class MAPPO(TeamActors):
         advantage = (batch.advantage - mean) / (jnp.sqrt(jnp.maximum(square - mean**2, 0.0)) + 1e-8)
 
         def loss(params: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
-            seen = self.remember_sequence(env, params, batch.view, batch.memory, batch.ended)
-            policy = self.policy(env, params, seen)
+            encoded = self.remember_sequence(env, params, batch.view, batch.memory, batch.ended)
+            policy = self.policy(env, params, encoded)
             log_ratio = policy.log_prob(batch.action) - batch.log_prob
             ratio = jnp.exp(log_ratio)
             clipped = jnp.clip(ratio, 1 - self.clip, 1 + self.clip)
-            value = self.value(env, params, seen, batch.everything)
+            value = self.value(env, params, encoded, batch.everything)
             policy_loss = -jnp.minimum(ratio * advantage, clipped * advantage)
             per_step = {"policy_loss": policy_loss, "entropy": policy.entropy()}
             per_step |= {"value_loss": 0.5 * (value - batch.target) ** 2, "kl": ratio - 1 - log_ratio}

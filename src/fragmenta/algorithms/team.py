@@ -44,7 +44,7 @@ class TeamNetworks(NeuralAlgorithm):
     def fresh_memory(self, count: int, agents: int = 1) -> Any:
         return jax.tree.map(lambda x: jnp.repeat(x[:, None], agents, axis=1), super().fresh_memory(count))
 
-    def seen(self, env: Environment, params: Any, view: TeamView) -> Encoded:
+    def encode_each(self, env: Environment, params: Any, view: TeamView) -> Encoded:
         """What the networks of every agent see of its observations; zero if it dropped out."""
         return self.remember_each(env, params, view, ())[1]
 

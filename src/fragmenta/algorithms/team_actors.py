@@ -23,7 +23,6 @@ class TeamActors(TeamNetworks):
     """A policy of every agent on what it sees itself, and a value function of that or of what all agents see."""
 
     without_memory: ClassVar[str] = ""
-    in_chunks: ClassVar[bool] = True
 
     is_centralised: ClassVar[bool] = True
     """Whether the value function takes what all agents see."""
@@ -49,9 +48,9 @@ class TeamActors(TeamNetworks):
         """The networks of one agent by name; `observation` is that of all agents."""
         assert env.team_size is not None
         policy_key, value_key = jax.random.split(key)
-        params, seen = self.init_agent(env, key, observation)
-        params["policy"] = self._policy_net(env).init(policy_key, self.empty_inputs(env, seen.actor.shape[-1]))
-        width = seen.critic.shape[-1] * (1 + env.team_size if self.is_centralised else 1)
+        params, encoded = self.init_agent(env, key, observation)
+        params["policy"] = self._policy_net(env).init(policy_key, self.empty_inputs(env, encoded.actor.shape[-1]))
+        width = encoded.critic.shape[-1] * (1 + env.team_size if self.is_centralised else 1)
         params["value"] = self.head(1, 1.0).init(value_key, self.empty_inputs(env, width))
         if isinstance(env.action_space, Box):
             params["log_std"] = jnp.zeros(env.action_space.shape)
@@ -62,8 +61,8 @@ class TeamActors(TeamNetworks):
         self, env: Environment, params: Any, view: TeamView, memory: Any, keys: jax.Array
     ) -> tuple[jax.Array, tuple[jax.Array, Any]]:
         """Sample an action for every agent, with its log-probability and the next memory."""
-        memory, seen = self.remember_each(env, params, view, memory)
-        actions = self.policy(env, params, seen)
+        memory, encoded = self.remember_each(env, params, view, memory)
+        actions = self.policy(env, params, encoded)
         action = jax.vmap(type(actions).sample)(actions, keys_of_agents(keys, env.num_agents))
         return action, (actions.log_prob(action), memory)
 
@@ -74,20 +73,20 @@ class TeamActors(TeamNetworks):
         if keys is not None:
             action, (_, memory) = self.act(env, params, view, memory, keys)
             return action, memory
-        memory, seen = self.remember_each(env, params, view, memory)
-        return self.policy(env, params, seen).mode(), memory
+        memory, encoded = self.remember_each(env, params, view, memory)
+        return self.policy(env, params, encoded).mode(), memory
 
-    def policy(self, env: Environment, params: Any, seen: Encoded) -> Categorical | MultiCategorical | Normal:
+    def policy(self, env: Environment, params: Any, encoded: Encoded) -> Categorical | MultiCategorical | Normal:
         """The distribution of every agent's legal actions."""
-        inputs = self.numbered(env, seen.actor)
-        outputs = masked_logits(self.apply_each(self._policy_net(env), params["policy"], inputs), seen.legal)
+        inputs = self.numbered(env, encoded.actor)
+        outputs = masked_logits(self.apply_each(self._policy_net(env), params["policy"], inputs), encoded.legal)
         if isinstance(env.action_space, Box):
             return RowNormal(outputs, jnp.broadcast_to(params["log_std"], outputs.shape))
         return distribution_over(env.action_space, outputs, None)
 
-    def value(self, env: Environment, params: Any, seen: Encoded, everything: Any = None) -> jax.Array:
+    def value(self, env: Environment, params: Any, encoded: Encoded, everything: Any = None) -> jax.Array:
         """The value of what every agent sees, and of `everything` that all of them see if it is centralised."""
-        inputs = seen.critic
+        inputs = encoded.critic
         if self.is_centralised:
             inputs = beside_joint(inputs, joint(inputs) if everything is None else everything)
         return self.apply_each(self.head(1, 1.0), params["value"], self.numbered(env, inputs))[..., 0]

@@ -57,8 +57,8 @@ class VDN(OffPolicy, TeamNetworks):
 
     def init_params(self, env: Environment, key: jax.Array, observation: Any) -> dict[str, Any]:
         def init(key: jax.Array) -> dict[str, Any]:
-            params, seen = self.init_agent(env, key, observation)
-            return {**params, "q": self._network(env).init(key, self.empty_inputs(env, seen.actor.shape[-1]))}
+            params, encoded = self.init_agent(env, key, observation)
+            return {**params, "q": self._network(env).init(key, self.empty_inputs(env, encoded.actor.shape[-1]))}
 
         return self.init_each(env, init, key)
 
@@ -68,51 +68,51 @@ class VDN(OffPolicy, TeamNetworks):
     @stage
     def act(self, env: Environment, params: Any, observation: TeamView, keys: jax.Array, steps: jax.Array) -> jax.Array:
         """The best legal action of every agent, or a random one."""
-        seen = self.seen(env, params, observation)
+        encoded = self.encode_each(env, params, observation)
         decay = self.exploration_share * self.total_steps
         epsilon = jnp.full(env.num_agents, decayed(self.exploration, self.final_exploration, steps, decay))
 
         def explore(keys: jax.Array, values: jax.Array, legal: jax.Array | None) -> jax.Array:
             return epsilon_greedy(keys, values, epsilon, legal)
 
-        values = self.values(env, params, seen)
-        return jax.vmap(explore)(keys_of_agents(keys, env.num_agents), values, seen.legal)
+        values = self.values(env, params, encoded)
+        return jax.vmap(explore)(keys_of_agents(keys, env.num_agents), values, encoded.legal)
 
     def decide(
         self, env: Environment, params: Any, observation: Any, alive: Any, memory: Any, keys: jax.Array | None
     ) -> tuple[Any, Any]:
         params = self.acting(params)
-        return self.best(env, params, self.seen(env, params, TeamView(observation, alive))), memory
+        return self.best(env, params, self.encode_each(env, params, TeamView(observation, alive))), memory
 
     @stage
     def gradient(self, env: Environment, learner: TargetLearner, batch: Batch, keys: jax.Array) -> tuple[Any, Any]:
         """The gradient of the squared error of the team's value, the error of every step, and the losses."""
         view, next_view = TeamView(batch.observation, batch.alive), TeamView(batch.next_observation, batch.next_alive)
-        target, next_seen = learner.target, self.seen(env, learner.target, next_view)
-        best = self.best(env, learner.params, self.seen(env, learner.params, next_view))
-        following = of_action(self.values(env, target, next_seen), best)
-        next_value = self.team_value(target, mask_absent(batch.next_alive, following), next_seen)
+        target, next_encoded = learner.target, self.encode_each(env, learner.target, next_view)
+        best = self.best(env, learner.params, self.encode_each(env, learner.params, next_view))
+        following = of_action(self.values(env, target, next_encoded), best)
+        next_value = self.team_value(target, mask_absent(batch.next_alive, following), next_encoded)
         goal = jnp.mean(batch.reward, axis=-1) + batch.discount * next_value
 
         def loss(params: Any) -> tuple[jax.Array, tuple[jax.Array, dict[str, jax.Array]]]:
-            seen = self.seen(env, params, view)
-            values = of_action(self.values(env, params, seen), batch.action)
-            value = self.team_value(params, mask_absent(batch.alive, values), seen)
+            encoded = self.encode_each(env, params, view)
+            values = of_action(self.values(env, params, encoded), batch.action)
+            value = self.team_value(params, mask_absent(batch.alive, values), encoded)
             total = 0.5 * jnp.mean(batch.weight * (value - goal) ** 2)
             return total, (value - goal, {"loss": total, "value": jnp.mean(value)})
 
         return jax.grad(loss, has_aux=True)(learner.params)
 
-    def values(self, env: Environment, params: Any, seen: Encoded) -> jax.Array:
+    def values(self, env: Environment, params: Any, encoded: Encoded) -> jax.Array:
         """What every agent's network says about its actions; very low for illegal ones."""
-        outputs = self.apply_each(self._network(env), params["q"], self.numbered(env, seen.actor), axis=-3)
-        return masked_logits(outputs[..., 0], seen.legal)
+        outputs = self.apply_each(self._network(env), params["q"], self.numbered(env, encoded.actor), axis=-3)
+        return masked_logits(outputs[..., 0], encoded.legal)
 
-    def best(self, env: Environment, params: Any, seen: Encoded) -> jax.Array:
+    def best(self, env: Environment, params: Any, encoded: Encoded) -> jax.Array:
         """The legal action with the highest value, of every agent."""
-        return jnp.argmax(self.values(env, params, seen), axis=-1).astype(jnp.int32)
+        return jnp.argmax(self.values(env, params, encoded), axis=-1).astype(jnp.int32)
 
-    def team_value(self, params: Any, values: jax.Array, seen: Encoded) -> jax.Array:
+    def team_value(self, params: Any, values: jax.Array, encoded: Encoded) -> jax.Array:
         """The value of the team, from the values of its agents, which are zero for those that dropped out."""
         return jnp.sum(values, axis=-1)
 
@@ -145,13 +145,13 @@ class QMIX(VDN):
 
     def init_params(self, env: Environment, key: jax.Array, observation: Any) -> dict[str, Any]:
         assert env.team_size is not None
-        seen = jax.eval_shape(lambda: self.init_agent(env, key, observation)[1])
-        everything = jnp.zeros((1, env.team_size * seen.critic.shape[-1]))
+        encoded = jax.eval_shape(lambda: self.init_agent(env, key, observation)[1])
+        everything = jnp.zeros((1, env.team_size * encoded.critic.shape[-1]))
         mixer = self._mixer().init(jax.random.fold_in(key, env.team_size), jnp.zeros((1, env.team_size)), everything)
         return {**super().init_params(env, key, observation), "mixer": mixer}
 
-    def team_value(self, params: Any, values: jax.Array, seen: Encoded) -> jax.Array:
-        mixed: Any = self._mixer().apply(params["mixer"], values, joint(seen.critic))
+    def team_value(self, params: Any, values: jax.Array, encoded: Encoded) -> jax.Array:
+        mixed: Any = self._mixer().apply(params["mixer"], values, joint(encoded.critic))
         return mixed
 
     def _mixer(self) -> Mixer:
