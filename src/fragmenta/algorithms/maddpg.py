@@ -11,7 +11,7 @@ from fragmenta.algorithms.actor_replay import ActorReplay, of_critics
 from fragmenta.algorithms.encoding import Encoded
 from fragmenta.algorithms.limits import NOT_NEGATIVE, POSITIVE, Limit
 from fragmenta.algorithms.off_policy import TargetLearner
-from fragmenta.algorithms.team import TeamNetworks
+from fragmenta.algorithms.team import NO_MEMORY, TeamNetworks
 from fragmenta.envs import Box, Discrete, Environment, World
 from fragmenta.rl import split_each
 from fragmenta.rl.masks import masked_logits
@@ -27,6 +27,8 @@ class MADDPG(ActorReplay, TeamNetworks):
     Each agent learns from its own rewards. Discrete actions are drawn by the Gumbel-softmax trick, with the gradient
     of the soft choice; continuous ones are deterministic, with noise.
     """
+
+    without_memory: ClassVar[str] = NO_MEMORY
 
     limits: ClassVar[dict[str, Limit]] = {
         "exploration_noise": NOT_NEGATIVE,

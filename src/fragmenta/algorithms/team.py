@@ -18,6 +18,9 @@ from fragmenta.rl.teams import TeamView, present
 ENCODERS = ("encoder", "critic_encoder", "memory")
 """The networks that make features of observations, by name."""
 
+NO_MEMORY = "its replay holds single steps; use mappo or ippo"
+"""What to do for a memory instead, for an algorithm with a replay."""
+
 
 @dataclasses.dataclass(frozen=True)
 class TeamNetworks(NeuralAlgorithm):

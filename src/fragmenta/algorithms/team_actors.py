@@ -63,7 +63,7 @@ class TeamActors(TeamNetworks):
         """Sample an action for every agent, with its log-probability and the next memory."""
         memory, encoded = self.remember_each(env, params, view, memory)
         actions = self.policy(env, params, encoded)
-        action = jax.vmap(type(actions).sample)(actions, keys_of_agents(keys, env.num_agents))
+        action = jax.vmap(lambda each, keys: each.sample(keys))(actions, keys_of_agents(keys, env.num_agents))
         return action, (actions.log_prob(action), memory)
 
     def decide(

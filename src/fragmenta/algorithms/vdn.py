@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from fragmenta.algorithms.encoding import Encoded
 from fragmenta.algorithms.limits import COUNT, FRACTION, Limit
 from fragmenta.algorithms.off_policy import OffPolicy, TargetLearner
-from fragmenta.algorithms.team import TeamNetworks
+from fragmenta.algorithms.team import NO_MEMORY, TeamNetworks
 from fragmenta.envs import Discrete, Environment, World
 from fragmenta.nn.mixing import Mixer
 from fragmenta.nn.q_networks import QNetwork
@@ -30,6 +30,8 @@ class VDN(OffPolicy, TeamNetworks):
     The reward of the team is the mean over its agents, as in reported returns; agents that dropped out have none and
     add no value. Next actions are chosen by the networks and valued by the target networks.
     """
+
+    without_memory: ClassVar[str] = NO_MEMORY
 
     limits: ClassVar[dict[str, Limit]] = {
         "exploration": FRACTION,
