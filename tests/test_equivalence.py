@@ -34,7 +34,7 @@ from helpers import assert_same, cpu_cluster, plain, planned, run_plan
 from odd_algorithm import Odd
 from own_parts import Forbidden, Gelu, Leaky, pair, pair_of_dictionary, slow_adam, upside_down
 from sights import Medley
-from small_teams import AimingTeam, UnlikeTeam
+from small_teams import AimingTeam, HintedTeam, RecallTeam, UnlikeTeam
 
 POLICIES = ("fused", "single_learner_coarse", "single_learner_fine", "multi_learner", "central", "environments")
 WITH_REPLAY = ("dqn", "sac", "td3", "ddpg", "r2d2", "vdn", "qmix", "maddpg")
@@ -102,6 +102,16 @@ CASES = {
         SAC(hidden=(16,), learn_temperature=False, schedule=("temperature=linear:1:0.1",), **REPLAY),
         "Pendulum-v1",
     ),
+    "mappo-own": (
+        MAPPO(network=pair, optimizer=slow_adam, critic_only=("hint",), reward_function=upside_down, **FEW),
+        HintedTeam(agents=8),
+    ),
+    "mappo-own-separate": (MAPPO(shared=False, network=Gelu, schedule=SCHEDULE, **FEW), ProbeTeam(agents=8)),
+    "ippo-continuous": (IPPO(shared=False, **FEW), AimingTeam(agents=8)),
+    "ippo-gru": (IPPO(cell="gru", memory=8, **FEW), RecallTeam(agents=8)),
+    "mappo-lstm-separate": (MAPPO(cell="lstm", memory=4, shared=False, **FEW), ProbeTeam(agents=8)),
+    "qmix-own": (QMIX(hidden=(16,), mixing=8, network=pair, critic_only=("hint",), **REPLAY), HintedTeam(agents=8)),
+    "maddpg-own": (MADDPG(hidden=(16,), network=pair, critic_only=("hint",), **REPLAY), HintedTeam(agents=8)),
     "odd": (Odd(num_envs=8), "CartPole-v1"),
 }
 FEW_POLICIES: dict[str, tuple[str, ...]] = {
@@ -143,6 +153,13 @@ FEW_POLICIES: dict[str, tuple[str, ...]] = {
     "reinforce-transformer": (),
     "pqn-lstm": (),
     "sac-fixed": (),
+    "mappo-own": (),
+    "mappo-own-separate": (),
+    "ippo-continuous": (),
+    "ippo-gru": (),
+    "mappo-lstm-separate": (),
+    "qmix-own": (),
+    "maddpg-own": (),
     "odd": ("environments",),
 }
 """Cases that `make test` runs under only these distribution policies, to save compile time."""

@@ -125,6 +125,6 @@ class Algorithm:
         the next memory. `params` are those that `params` returns; `alive` is the world's, for teams."""
         raise ConfigError(f"{type(self).__name__} does not define how to act after training: implement its decide()")
 
-    def fresh_memory(self, count: int) -> Any:
-        """The memory at the start of `count` episodes: empty, unless a subclass overrides it."""
+    def fresh_memory(self, count: int, agents: int = 1) -> Any:
+        """The memory at the start of `count` episodes of so many agents: empty, unless a subclass overrides it."""
         return ()

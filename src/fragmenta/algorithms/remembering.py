@@ -56,7 +56,7 @@ class Remembering(Encoding):
         """Whether there is a memory."""
         return self.cell != NO_CELL
 
-    def fresh_memory(self, count: int) -> Any:
+    def fresh_memory(self, count: int, agents: int = 1) -> Any:
         return jnp.zeros((count, self._cell().size)) if self.remembers else ()
 
     def with_memory(self, observation: Any, memory: Any, ended: Any = ()) -> Any:
