@@ -1,6 +1,7 @@
 """Large arrays of a checkpoint: a file of their own, written and read once."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +26,12 @@ def test_large_arrays_are_read_once_and_checked(tmp_path: Path, monkeypatch: pyt
     checkpoints = saved(tmp_path)
     opened: list[str] = []
     original = Path.open
-    monkeypatch.setattr(Path, "open", lambda self, *args: opened.append(self.name) or original(self, *args))
+
+    def noted(path: Path, *args: Any, **kwargs: Any) -> Any:
+        opened.append(path.name)
+        return original(path, *args, **kwargs)
+
+    monkeypatch.setattr(Path, "open", noted)
     loaded = checkpoints.load("0000000001").arrays
     assert [name for name in opened if name.startswith("array-")] == ["array-1", "array-2"]
     assert list(loaded) == list(ARRAYS)

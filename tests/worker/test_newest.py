@@ -1,11 +1,12 @@
 """The newest values of a replay in the midst of an iteration, when a stage has given its old memory away."""
 
 import dataclasses
+from typing import Any
 
 import pytest
 
 from fragmenta import DQN, R2D2, SAC, Algorithm, make, project, trace
-from fragmenta.graph import Program
+from fragmenta.graph import Call, Compute, Program
 from fragmenta.worker.newest import newest
 from helpers import cpu_cluster
 
@@ -39,9 +40,10 @@ def shard(algorithm: Algorithm, env: str) -> Program:
 def test_between_insert_and_prioritize_it_is_what_insert_returned(algorithm: Algorithm, env: str) -> None:
     program = shard(algorithm, env)
     graph, leaves = program.graph, sorted(program.graph.rebuildable)
-    calls = {i.node.stage: i.node for i in program.instructions if getattr(getattr(i, "node", None), "stage", "")}
+    nodes = [instruction.node for instruction in program.instructions if isinstance(instruction, Compute)]
+    calls = {node.stage: node for node in nodes if isinstance(node, Call)}
     inserted = {value.id for value in calls["insert"].outputs}
-    values = {graph.state_inputs[i].id: Array(f"old {graph.state_names[i]}") for i in leaves}
+    values: dict[Any, Any] = {graph.state_inputs[i].id: Array(f"old {graph.state_names[i]}") for i in leaves}
     assert newest(program, values, leaves) == {i: values[graph.state_inputs[i].id] for i in leaves}
 
     for value in calls["insert"].inputs:
