@@ -23,9 +23,9 @@ SHORT: dict[str, dict[str, Any]] = {"ppo": {"horizon": 16}, "dqn": {"buffer_size
 LEARNS: dict[str, dict[str, Any]] = {
     "ppo": {"horizon": 16, "hidden": (32,), "total_steps": 16_000},
     "dqn": {"buffer_size": 4_000, "learning_starts": 256, "hidden": (32,), "total_steps": 16_000},
-    **dict.fromkeys(("a2c", "impala"), {"total_steps": 20_000}),
-    **dict.fromkeys(("reinforce", "pqn"), {"total_steps": 60_000}),
-    **dict.fromkeys(("ppo_gru", "ppo_lstm", "ppo_transformer", "sac_discrete"), {"total_steps": 10_000}),
+    **{name: {"total_steps": 10_000} for name in ("ppo_gru", "ppo_lstm", "ppo_transformer", "sac_discrete")},
+    **{name: {"total_steps": 20_000} for name in ("a2c", "impala")},
+    **{name: {"total_steps": 60_000} for name in ("reinforce", "pqn")},
     "r2d2": {"total_steps": 30_000},
 }
 """By algorithm: what is enough to learn the best legal actions."""
