@@ -1,4 +1,4 @@
-"""Classic control, and a task that needs memory."""
+"""Classic control, a task that needs memory, and one in which most actions are illegal."""
 
 from fragmenta.zoo.recipe import Recipe
 
@@ -7,6 +7,7 @@ CARTPOLE = "Gymnasium: solved at 475"
 ACROBOT = "Gymnasium: solved at -100"
 MOUNTAIN_CAR = "Gymnasium: solved at -110"
 MEMORY = "the most possible is 1; dqn, without memory, reaches -0.06 here"
+MASKS = "the most possible is 6.22; one illegal action in 100 episodes costs 1"
 
 CLASSIC = (
     Recipe("ppo-cartpole", "ppo", "CartPole-v1", 500_000, 475.0, CARTPOLE, (500, 500, 500, 500, 500)),
@@ -76,4 +77,6 @@ CLASSIC = (
         MEMORY,
         (1.0, 1.0, 1.0),
     ),
+    Recipe("ppo-masks", "ppo", "ProbeMask", 100_000, 5.8, MASKS),
+    Recipe("dqn-masks", "dqn", "ProbeMask", 100_000, 5.8, MASKS),
 )
