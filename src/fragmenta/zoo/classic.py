@@ -66,7 +66,7 @@ CLASSIC = (
             "normalize_rewards": True,
         },
     ),
-    Recipe("r2d2-memory", "r2d2", "gymnax:MemoryChain-bsuite", 150_000, 0.85, MEMORY, (0.94, 0.93, 0.95)),
+    Recipe("r2d2-memory", "r2d2", "gymnax:MemoryChain-bsuite", 150_000, 0.85, MEMORY, (0.98, 0.96, 0.98)),
     Recipe("ppo-lstm-memory", "ppo_lstm", "gymnax:MemoryChain-bsuite", 300_000, 0.95, MEMORY, (1.0, 1.0, 1.0)),
     Recipe(
         "ppo-transformer-memory",
