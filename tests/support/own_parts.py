@@ -52,6 +52,38 @@ class Flat(nn.Module):
         return x.reshape(-1)
 
 
+class Leaky(nn.Module):
+    """A memory that fades: the mean of what was seen, with a weight that is learned."""
+
+    units: int
+
+    @property
+    def size(self) -> int:
+        return self.units
+
+    @nn.compact
+    def __call__(self, memory: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        keep = nn.sigmoid(self.param("keep", nn.initializers.constant(2.0), (self.units,)))
+        memory = keep * memory + (1.0 - keep) * nn.tanh(nn.Dense(self.units)(x))
+        return memory, memory
+
+
+class Normed(nn.Module):
+    """Keeps statistics, which nothing updates."""
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return nn.BatchNorm(use_running_average=False)(nn.Dense(4)(x))
+
+
+class Dropping(nn.Module):
+    """Draws random numbers."""
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return nn.Dropout(0.5, deterministic=False)(nn.Dense(4)(x))
+
+
 def slow_adam(rate: Any) -> optax.GradientTransformation:
     return optax.chain(optax.scale_by_adam(b1=0.5), optax.scale_by_learning_rate(rate))
 

@@ -20,14 +20,6 @@ from fragmenta.rl.normalize import Normalizer
 from fragmenta.stage import stage
 
 
-class ActInfo(NamedTuple):
-    """What acting records for learning."""
-
-    log_prob: jax.Array
-    memory: Any = ()
-    """After the step, if there is one; in the trajectory of `experience`, before it."""
-
-
 class State(NamedTuple):
     """The state that one iteration passes to the next."""
 
@@ -89,38 +81,42 @@ class ActorCritic(Normalizing):
     def collect(
         self, env: Environment, params: Any, world: World, keys: jax.Array
     ) -> tuple[World, Transition, jax.Array]:
-        """Act for `horizon` steps without a memory: the world afterwards, the trajectory, and the log-probabilities of
-        its actions."""
-        world, _, trajectory, acted = self._steps(env, params, world, (), keys)
-        return world, trajectory, acted.log_prob
-
-    def experience(self, env: Environment, state: State, keys: jax.Array) -> tuple[State, Transition, jax.Array]:
-        """Act for `horizon` steps: the state afterwards, the trajectory to learn from, with the memory before its steps
-        if there is one, and the log-probabilities of its actions."""
-        world, memory, trajectory, acted = self._steps(env, self.params(state), state.world, state.memory, keys)
-        normalizer, trajectory = self.normalized(state.normalizer, trajectory)
-        if self.remembers:
-            # Whole sequences need the memory before their first step alone.
-            before = acted.memory if self.in_chunks else state.memory[None]
-            ended = trajectory.terminated | trajectory.truncated
-            trajectory = trajectory._replace(observation=self.with_memory(trajectory.observation, before, ended))
-        return state._replace(world=world, memory=memory, normalizer=normalizer), trajectory, acted.log_prob
-
-    def _steps(
-        self, env: Environment, params: Any, world: World, memory: Any, keys: jax.Array
-    ) -> tuple[World, Any, Transition, ActInfo]:
+        """Act for `horizon` steps: the world afterwards, the trajectory, and the log-probabilities of its actions."""
         policy = self.acting(params)
 
-        def tick(carry: tuple[World, Any], time: jax.Array) -> tuple[tuple[World, Any], tuple[Transition, ActInfo]]:
+        def tick(world: World, time: jax.Array) -> tuple[World, tuple[Transition, jax.Array]]:
+            action, log_prob = self.act(env, policy, world.observation, fold_each(keys, time))
+            world, transition = self.stepped(env, world, action)
+            return world, (transition, log_prob)
+
+        world, (trajectory, log_prob) = jax.lax.scan(tick, world, jnp.arange(self.horizon))
+        return world, trajectory, log_prob
+
+    def experience(self, env: Environment, state: State, keys: jax.Array) -> tuple[State, Transition, jax.Array]:
+        """What `collect` does, with a memory if there is one: the state afterwards, the normalised trajectory with the
+        memory before its steps, and the log-probabilities of its actions."""
+        if not self.remembers:
+            world, trajectory, log_prob = self.collect(env, self.params(state), state.world, keys)
+            normalizer, trajectory = self.normalized(state.normalizer, trajectory)
+            return state._replace(world=world, normalizer=normalizer), trajectory, log_prob
+        policy = self.acting(self.params(state))
+
+        def tick(carry: tuple[World, Any], time: jax.Array) -> tuple[tuple[World, Any], tuple[Transition, Any, Any]]:
             world, memory = carry
             inputs = self.with_memory(world.observation, memory)
             action, (log_prob, after) = self.act(env, policy, inputs, fold_each(keys, time))
             world, transition = self.stepped(env, world, action)
             after = self.kept(transition.terminated | transition.truncated, after)
-            return (world, after), (transition, ActInfo(log_prob, memory if self.in_chunks else ()))
+            return (world, after), (transition, log_prob, memory if self.in_chunks else ())
 
-        (world, memory), (trajectory, acted) = jax.lax.scan(tick, (world, memory), jnp.arange(self.horizon))
-        return world, memory, trajectory, acted
+        start = state.world, state.memory
+        (world, memory), (trajectory, log_prob, before) = jax.lax.scan(tick, start, jnp.arange(self.horizon))
+        normalizer, trajectory = self.normalized(state.normalizer, trajectory)
+        # Whole trajectories need the memory before their first step alone.
+        before = before if self.in_chunks else state.memory[None]
+        inputs = self.with_memory(trajectory.observation, before, trajectory.terminated | trajectory.truncated)
+        state = state._replace(world=world, memory=memory, normalizer=normalizer)
+        return state, trajectory._replace(observation=inputs), log_prob
 
     def acting(self, params: Any) -> Any:
         """The parameters in the precision used for acting."""
@@ -129,11 +125,12 @@ class ActorCritic(Normalizing):
         }
 
     @stage
-    def act(self, env: Environment, params: Any, observation: Any, keys: jax.Array) -> tuple[Any, ActInfo]:
-        """Sample an action for every observation, with its log-probability and the next memory, if there is one."""
+    def act(self, env: Environment, params: Any, observation: Any, keys: jax.Array) -> tuple[Any, Any]:
+        """Sample an action for every observation, with its log-probability, and the next memory if there is one."""
         memory, policy = self._policy_after(env, params, observation)
         action = policy.sample(keys)
-        return action, ActInfo(policy.log_prob(action), memory)
+        log_prob = policy.log_prob(action)
+        return action, (log_prob, memory) if self.remembers else log_prob
 
     def decide(
         self, env: Environment, params: Any, observation: Any, alive: Any, memory: Any, keys: jax.Array | None
@@ -141,7 +138,7 @@ class ActorCritic(Normalizing):
         params, inputs = self.acting(params), self.with_memory(observation, memory)
         if keys is not None:
             action, acted = self.act(env, params, inputs, keys)
-            return action, acted.memory
+            return action, acted[1] if self.remembers else memory
         memory, policy = self._policy_after(env, params, inputs)
         return policy.mode(), memory
 

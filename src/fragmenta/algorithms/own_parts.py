@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import flax.errors
 import flax.linen as nn
 import jax
-import jax.numpy as jnp
 import optax
 
 from fragmenta.errors import ConfigError, closest, load_named
@@ -77,7 +76,8 @@ def own_optimizer(optimizer: Any, rate: optax.ScalarOrSchedule) -> optax.Gradien
 
 def check_optimizer(optimizer: Any, rate: float) -> None:
     """Raise ConfigError unless the optimizer works with gradients and parameters alone."""
-    made, params = own_optimizer(optimizer, rate), {"kernel": jnp.zeros((2, 3)), "bias": jnp.zeros(3)}
+    made = own_optimizer(optimizer, rate)
+    params = {name: jax.ShapeDtypeStruct(shape, "float32") for name, shape in (("kernel", (2, 3)), ("bias", (3,)))}
     try:
         changes = jax.eval_shape(lambda params: made.update(params, made.init(params), params)[0], params)
     except Exception as error:
@@ -87,7 +87,7 @@ def check_optimizer(optimizer: Any, rate: float) -> None:
         name = optimizer if isinstance(optimizer, str) else getattr(optimizer, "__name__", type(optimizer).__name__)
         problem = f"optimizer '{name}' needs more than gradients and parameters ({str(error).splitlines()[0]})"
         raise ConfigError(f"{problem}: choose {SOME_OPTIMIZERS}") from None
-    if jax.tree.map(jnp.shape, changes) != jax.tree.map(jnp.shape, params):
+    if jax.tree.map(lambda x: x.shape, changes) != {name: x.shape for name, x in params.items()}:
         raise ConfigError(f"optimizer '{optimizer}' returns updates of other shapes than the parameters: keep them")
 
 
@@ -104,10 +104,25 @@ def own_cell(cell: Any, units: int, window: int, compute: str) -> Any:
             part = construct(part, units)
         except UnusableError as error:
             raise ConfigError(f"cell '{cell}': {error}: it is made with its units alone") from None
-    if isinstance(part, nn.RNNCellBase) or (isinstance(part, nn.Module) and isinstance(getattr(part, "size", None), int)):
+    if isinstance(part, nn.RNNCellBase) or (
+        isinstance(part, nn.Module) and isinstance(getattr(part, "size", None), int)
+    ):
         return OwnCell(part)
     expected = "a cell of Flax, or a Flax module with a size and __call__(memory, x) -> (memory, features)"
     raise ConfigError(f"cell '{cell}' is {type(part).__name__}, not {expected}")
+
+
+def check_cell(cell: Any, name: Any) -> None:
+    """Raise ConfigError unless the memory of a step and its features have the shapes that they should have."""
+
+    def step(memory: Any, x: Any) -> Any:
+        return cell.apply(cell.init(jax.random.key(0), memory, x), memory, x)
+
+    rows = [jax.ShapeDtypeStruct((2, size), "float32") for size in (cell.size, 3)]
+    memory, features = jax.eval_shape(step, *rows)
+    if memory.shape != (2, cell.size) or len(features.shape) != 2:
+        problem = f"cell '{getattr(name, '__qualname__', name)}' returns {memory.shape} and {features.shape} for 2 rows"
+        raise ConfigError(f"{problem}: expected the memory, (2, {cell.size}), and features, (2, any)")
 
 
 def check_network(network: Any, name: Any, observation: Any) -> None:

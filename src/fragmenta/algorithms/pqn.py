@@ -123,7 +123,7 @@ class PQN(NeuralAlgorithm):
     def act(self, env: Environment, params: Any, observation: Any, keys: jax.Array, done: jax.Array) -> Any:
         """The best action of each environment or a random one, after `done` steps of the run, and the next memory."""
         memory, encoded = self.remember(env, params, observation)
-        values = self._values_of(env, params, encoded)
+        values = self.values_of(env, params, encoded)
         decay = self.exploration_share * self.total_steps
         epsilon = jnp.full(values.shape[:-1], decayed(self.exploration, self.final_exploration, done, decay))
         return epsilon_greedy(keys, values, epsilon, encoded.legal), memory
@@ -133,7 +133,7 @@ class PQN(NeuralAlgorithm):
     ) -> tuple[Any, Any]:
         params = self.acting(params)
         memory, encoded = self.remember(env, params, self.with_memory(observation, memory))
-        return jnp.argmax(self._values_of(env, params, encoded), axis=-1).astype(jnp.int32), memory
+        return jnp.argmax(self.values_of(env, params, encoded), axis=-1).astype(jnp.int32), memory
 
     @stage
     def learn(
@@ -145,7 +145,7 @@ class PQN(NeuralAlgorithm):
             return best(self.encode(env, learner.params, observation))
 
         def best(encoded: Encoded) -> jax.Array:
-            return jnp.max(self._values_of(env, learner.params, encoded), axis=-1)
+            return jnp.max(self.values_of(env, learner.params, encoded), axis=-1)
 
         encoded, trajectory = self.with_next_memory(env, learner.params, trajectory)
         value = best(encoded)
@@ -169,7 +169,7 @@ class PQN(NeuralAlgorithm):
         """The gradient of the squared error on one minibatch, and the losses."""
 
         def loss(params: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
-            values = self._values_of(env, params, self.encode_all(env, params, batch.observation))
+            values = self.values_of(env, params, self.encode_all(env, params, batch.observation))
             value = of_action(values, batch.action)
             total = 0.5 * jnp.mean((value - batch.target) ** 2)
             return total, {"loss": total, "value": jnp.mean(value)}
@@ -181,7 +181,7 @@ class PQN(NeuralAlgorithm):
         """One optimizer step."""
         return self.updated(learner, gradients)
 
-    def _values_of(self, env: Environment, params: Any, encoded: Encoded) -> jax.Array:
+    def values_of(self, env: Environment, params: Any, encoded: Encoded) -> jax.Array:
         """The expected return of every action; of illegal ones, one too low to be chosen."""
         outputs: Any = self._network(env).apply(params["q"], encoded.actor)
         return masked_logits(outputs[..., 0], encoded.legal)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from fragmenta.algorithms.encoding import Encoded, Encoding
 from fragmenta.algorithms.limits import COUNT, Limit
-from fragmenta.algorithms.own_parts import own_cell
+from fragmenta.algorithms.own_parts import check_cell, own_cell
 from fragmenta.envs import Environment, Transition
 from fragmenta.errors import ConfigError
 from fragmenta.nn.memory import NO_CELL
@@ -49,7 +49,7 @@ class Remembering(Encoding):
             problem = f"cell is '{self.cell}', but {type(self).__name__} has no memory of the episode"
             raise ConfigError(f"{problem}: {self.without_memory}")
         if self.remembers:
-            self._cell()
+            check_cell(self._cell(), self.cell)
 
     @property
     def remembers(self) -> bool:
