@@ -77,6 +77,6 @@ CLASSIC = (
         MEMORY,
         (1.0, 1.0, 1.0),
     ),
-    Recipe("ppo-masks", "ppo", "ProbeMask", 100_000, 5.8, MASKS),
-    Recipe("dqn-masks", "dqn", "ProbeMask", 100_000, 5.8, MASKS),
+    Recipe("ppo-masks", "ppo", "ProbeMask", 100_000, 5.8, MASKS, (6.35, 6.24, 6.19)),
+    Recipe("dqn-masks", "dqn", "ProbeMask", 100_000, 5.8, MASKS, (6.04, 6.18, 6.11), {"gamma": 0.5}),
 )
