@@ -29,11 +29,15 @@ def no_priorities(length: int, envs: int) -> Priorities:
     return Priorities(jnp.zeros((envs, blocks, size)), jnp.zeros((envs, blocks)), jnp.ones(envs))
 
 
-def add_rows(priorities: Priorities, position: jax.Array, count: int, incomplete: int, length: int) -> Priorities:
-    """After `count` rows were written at `position`: the newest `incomplete` ones must not be drawn yet, and as many
-    before them may be from now on."""
-    row = (position - incomplete + jnp.arange(count + incomplete)) % length
-    new = (jnp.arange(count + incomplete) < count) * priorities.largest[:, None]
+def add_rows(
+    priorities: Priorities, position: jax.Array, filled: jax.Array, count: int, incomplete: int, length: int
+) -> Priorities:
+    """After `count` rows were written at `position`, with `filled` before them: the newest `incomplete` ones must not
+    be drawn yet, and as many before them, if there are any, may be from now on."""
+    number = jnp.arange(count + incomplete)
+    row = (position - incomplete + number) % length
+    may_be_drawn = (number < count) & (number >= incomplete - filled)
+    new = may_be_drawn * priorities.largest[:, None]
     write = jax.vmap(_write, in_axes=(0, 0, None, 0))
     rows, sums = write(priorities.rows, priorities.sums, row, new)
     return priorities._replace(rows=rows, sums=sums)
