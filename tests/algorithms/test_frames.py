@@ -29,8 +29,9 @@ def test_single_frames_train_the_same_parameters_as_stacks(monkeypatch: pytest.M
 @pytest.mark.parametrize("name", ["dqn", "r2d2"])
 def test_single_frames_cross_to_the_replay(name: str) -> None:
     env = make("CartPole-v1", options=EnvOptions(stack=4))
-    settings: dict[str, Any] = {"burn_in": 1, "length": 2, "memory": 1} if name == "r2d2" else {}
-    algorithm = algorithm_class(name)(num_envs=4, horizon=3, buffer_size=240, batch_size=16, hidden=(8,), **settings)
+    settings: dict[str, Any] = {"num_envs": 4, "horizon": 3, "buffer_size": 240, "batch_size": 16, "hidden": (8,)}
+    settings |= {"burn_in": 1, "length": 2, "memory": 1} if name == "r2d2" else {}
+    algorithm = algorithm_class(name)(**settings)
     plan = planned(algorithm, env, "replay", cpu_cluster(1, 1), merge=False)
     crossing = [interface.value for interface in plan.interfaces if interface.consumer == "replay"]
     assert max(value.bytes for value in crossing) == 3 * 4 * 4 * 4, "steps, environments, numbers of four bytes"

@@ -1,5 +1,7 @@
 """The replay: what is kept, what is drawn and how often, and returns over several steps."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -111,13 +113,22 @@ def test_rows_are_drawn_in_proportion_to_their_priorities() -> None:
             np.testing.assert_allclose(likelihood[drawn[:, env] == row, env], share, rtol=1e-5)
 
 
-def test_sums_of_blocks_stay_those_of_their_rows() -> None:
-    priorities, draw = no_priorities(300, ENVS), np.random.default_rng(0)
+def test_sums_of_nodes_stay_those_of_their_children() -> None:
+    priorities, draw = no_priorities(3_000, ENVS), np.random.default_rng(0)
     change = jax.jit(set_rows)
     for _ in range(50):
-        rows = jnp.asarray(draw.integers(0, 300, (20, ENVS)))
+        rows = jnp.asarray(draw.integers(0, 3_000, (20, ENVS)))
         priorities = change(priorities, rows, jnp.asarray(draw.random((20, ENVS)), jnp.float32))
-    np.testing.assert_allclose(priorities.sums, priorities.rows.sum(axis=-1), rtol=1e-5)
+    assert [level.shape[1] for level in priorities.levels] == [375, 47, 6, 1]
+    for level, above in itertools.pairwise(priorities.levels):
+        sums = level.sum(axis=-1)
+        np.testing.assert_allclose(above.reshape(ENVS, -1)[:, : sums.shape[1]], sums, rtol=1e-5)
+
+
+def test_where_nothing_may_be_drawn_the_first_row_is() -> None:
+    rows, likelihood = draw_rows(no_priorities(1_000, ENVS), keys(), 5)
+    assert not rows.any()
+    assert not likelihood.any()
 
 
 @pytest.mark.full

@@ -109,8 +109,9 @@ class Replaying(NeuralAlgorithm):
         space = env.observation_space
         if env.team_size is not None or not isinstance(space, Box):
             return 0
-        is_picture = space.dtype == "uint8" and len(space.shape) > 1
-        return space.shape[0] if env.stacks_frames else int(is_picture)
+        if env.stacks_frames:
+            return space.shape[0]
+        return 1 if space.dtype == "uint8" and len(space.shape) > 1 else 0
 
     def for_replay(self, env: Environment, step: Transition) -> Transition:
         """A step as it is inserted: what crosses to the replay are single frames, not stacks of them."""

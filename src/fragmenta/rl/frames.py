@@ -68,15 +68,15 @@ class Frames(NamedTuple):
 def single_frames(step: Transition, stack: int) -> Transition:
     """A step of all environments with `LatestFrame` in place of observations of `stack` frames, the newest last; with 1
     the observations are the frames."""
-    seen, following = step.observation, step.next_observation
+    frames = step.observation
     if stack == 1:
-        flag = jnp.ones(seen.shape[:1], bool)
-        return step._replace(observation=LatestFrame(seen, flag, flag))
-    axes = tuple(range(1, seen.ndim))
-    repeats = jnp.all(seen == seen[:, -1:], axis=axes)
-    is_alone = repeats | jnp.all(seen[:, :-1] == 0, axis=axes)
-    latest = LatestFrame(seen[:, -1], repeats, is_alone)
-    return step._replace(observation=latest, next_observation=following[:, -1])
+        flag = jnp.ones(frames.shape[:1], bool)
+        return step._replace(observation=LatestFrame(frames, flag, flag))
+    axes = tuple(range(1, frames.ndim))
+    repeats = jnp.all(frames == frames[:, -1:], axis=axes)
+    is_alone = repeats | jnp.all(frames[:, :-1] == 0, axis=axes)
+    latest = LatestFrame(frames[:, -1], repeats, is_alone)
+    return step._replace(observation=latest, next_observation=step.next_observation[:, -1])
 
 
 def empty_frames(frame: Any, stack: int, length: int) -> Frames:
