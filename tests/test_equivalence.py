@@ -1,5 +1,6 @@
 """The central test: every placement computes the same as the plain program."""
 
+import dataclasses
 from functools import cache
 from typing import Any
 
@@ -227,6 +228,33 @@ def test_every_policy_equals_the_plain_program(case: str, policy: str, replicas:
 
 def test_every_algorithm_is_among_the_cases() -> None:
     assert set(ALGORITHMS.values()) <= {type(algorithm) for algorithm, _ in CASES.values()}
+
+
+DIVIDED = [
+    ("dqn", 4, 2, 2),
+    ("dqn-rainbow", 2, 4, 2),
+    ("sac", 2, 4, 2),
+    ("r2d2", 4, 1, 2),
+    ("qmix", 2, 4, 4),
+    ("td3", 1, 2, 1),
+]
+"""Actors, shards and learners."""
+
+
+@pytest.mark.parametrize(
+    ("case", "actors", "shards", "learners"),
+    [pytest.param(*row, marks=() if i == 0 else pytest.mark.full) for i, row in enumerate(DIVIDED)],
+)
+def test_a_replay_with_other_numbers_of_actors_shards_and_learners(
+    case: str, actors: int, shards: int, learners: int
+) -> None:
+    cluster = dataclasses.replace(cpu_cluster(8, actors), shards=shards, learners=learners)
+    algorithm, env = CASES[case][0], make(CASES[case][1])
+    plan = planned(algorithm, env, "replay", cluster, merge=False)
+    assert [program.fragment.replicas for program in plan.programs] == [actors, shards, learners]
+    state, metrics = run_plan(plan, algorithm, env, ITERATIONS)
+    assert_same(expected(case)[0], state, 1e-5)
+    assert_same(expected(case)[1], metrics, 1e-5, floor=1.0)
 
 
 def some(policies: tuple[str, ...], short: tuple[str, ...]) -> list[Any]:
