@@ -16,6 +16,7 @@ from fragmenta.envs.probes import (
     ProbeDiscount,
     ProbeMemory,
     ProbeObservation,
+    ProbeTarget,
     ProbeTeam,
     ProbeTruncation,
 )
@@ -41,6 +42,7 @@ PROBES: dict[str, Callable[[], Environment]] = {
     "ProbeDiscount": ProbeDiscount,
     "ProbeAction": ProbeAction,
     "ProbeTruncation": ProbeTruncation,
+    "ProbeTarget": ProbeTarget,
     "ProbeMemory": ProbeMemory,
     "ProbeTeam": ProbeTeam,
 }
