@@ -43,6 +43,8 @@ class OffPolicyState(NamedTuple):
     """How many environments there are, over all replicas."""
     memory: Any = ()
     """Memory of the episode, per environment, if the algorithm has one."""
+    moments: Any = ()
+    """Running statistics of observations, if they are normalised."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,11 +108,12 @@ class OffPolicy(Replaying):
         batches = self.sample(replay, sample_keys, importance)
         # Not by the steps of the run: a resumed one may have an empty replay.
         is_ready = state.replay.filled * state.envs >= jnp.minimum(self.learning_starts, self.rows * state.envs)
+        moments, batches = self.to_learn(state, batches, is_ready)
         learner, error, losses = self.learn(env, state.learner, batches, learn_keys, is_ready)
         if self.prioritized:
             replay = self.prioritize(replay, batches.rows, error)
         ratio = is_ready * (self.updates * self.batch_size / self.steps_per_iteration)
-        state = state._replace(world=world, learner=learner, replay=replay, keys=keys, memory=memory)
+        state = state._replace(world=world, learner=learner, replay=replay, keys=keys, memory=memory, moments=moments)
         return state._replace(iteration=state.iteration + 1), losses | {"replay_ratio": ratio}
 
     def collect(
@@ -135,6 +138,10 @@ class OffPolicy(Replaying):
     def view(self, world: World) -> Any:
         """What `act` sees of the world."""
         return world.observation
+
+    def to_learn(self, state: OffPolicyState, batches: Any, is_ready: jax.Array) -> tuple[Any, Any]:
+        """The next statistics of observations, and the batches as networks see them."""
+        return state.moments, batches
 
     @stage
     def learn(

@@ -43,7 +43,7 @@ class R2D2(Remembering, DQN):
 
     def validate(self, env: Environment) -> None:
         super().validate(env)
-        for name, plain in (("distribution", "none"), ("noisy", False)):
+        for name, plain in (("distribution", "none"), ("noisy", False), ("normalize_observations", False)):
             if getattr(self, name) != plain:
                 raise ConfigError(f"{name} is '{getattr(self, name)}', which R2D2 does not combine with: leave it out")
         if self.rows < self.horizon + self._span:
