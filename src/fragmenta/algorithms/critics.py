@@ -17,7 +17,7 @@ COMBINATIONS = ("lowest", "mean")
 
 
 @dataclasses.dataclass(frozen=True)
-class ContinuousCritics(Standardizing, Distributional, ActorReplay):
+class ContinuousCritics(ActorReplay, Standardizing, Distributional):
     """An actor of continuous actions, and critics whose targets combine what all of them say."""
 
     value_range: tuple[float, float] = (-100.0, 100.0)

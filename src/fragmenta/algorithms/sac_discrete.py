@@ -20,7 +20,7 @@ from fragmenta.stage import stage
 
 
 @dataclasses.dataclass(frozen=True)
-class DiscreteSAC(Standardizing, ActorReplay):
+class DiscreteSAC(ActorReplay, Standardizing):
     """A stochastic actor that is rewarded for its entropy; expectations over actions are exact."""
 
     targets: ClassVar[tuple[str, ...]] = CRITICS

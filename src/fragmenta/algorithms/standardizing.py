@@ -47,8 +47,9 @@ class Standardizing(OffPolicy):
 
     def features(self, env: Environment, params: Any, observation: Any) -> Encoded:
         # Those of batches are standardised already, and come without moments.
-        seen = standardized(params[MOMENTS], observation) if MOMENTS in params else observation
-        return super().features(env, params, seen)
+        if MOMENTS in params:
+            observation = standardized(params[MOMENTS], observation)
+        return super().features(env, params, observation)
 
     def to_learn(self, state: OffPolicyState, batches: Any, is_ready: jax.Array) -> tuple[Any, Any]:
         if not self.normalize_observations:

@@ -1,6 +1,7 @@
 """Twin delayed deep deterministic policy gradients (Fujimoto et al., 2018), and DDPG (Lillicrap et al., 2016)."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import jax
@@ -37,6 +38,7 @@ class TD3(ContinuousCritics):
     """The largest noise on the actions of targets."""
     policy_delay: int = 2
     """Updates of the critics for one of the actor."""
+    target_every: int = 2
 
     def init_params(self, env: Environment, key: jax.Array, observation: Any) -> dict[str, Any]:
         return self.init_networks(env, key, observation, 1)
@@ -87,9 +89,19 @@ class TD3(ContinuousCritics):
             return -jnp.mean(self.actor_value(env, params, batch.observation, best))
 
         (loss, (value, error)), critic = jax.value_and_grad(critic_loss, has_aux=True)(of_critics(params))
-        policy_loss, actor = jax.value_and_grad(actor_loss)(params["actor"])
+        policy_loss, actor = self._when_due(learner.updates + 1, actor_loss, params["actor"])
         losses = {"value_loss": loss, "policy_loss": policy_loss, "value": value}
         return {"actor": actor, **critic}, (error, losses)
+
+    def _when_due(self, update: jax.Array, loss: Callable[[Any], jax.Array], actor: Any) -> tuple[jax.Array, Any]:
+        """The loss of the actor and, in the updates that change it, its gradient."""
+        if self.policy_delay == 1:
+            return jax.value_and_grad(loss)(actor)
+
+        def only_loss(actor: Any) -> tuple[jax.Array, Any]:
+            return loss(actor), jax.tree.map(jnp.zeros_like, actor)
+
+        return jax.lax.cond(update % self.policy_delay == 0, jax.value_and_grad(loss), only_loss, actor)
 
     def actor_value(self, env: Environment, params: Any, observation: Any, action: jax.Array) -> jax.Array:
         """The value that the actor makes as high as it can."""
@@ -110,6 +122,7 @@ class DDPG(TD3):
     critics: int = 1
     target_noise: float = 0.0
     policy_delay: int = 1
+    target_every: int = 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,6 +144,7 @@ class FastTD3(TD3):
     buffer_size: int = 10_485_760
     learning_starts: int = 10_240
     tau: float = 0.1
+    target_every: int = 1
     distribution: str = "c51"
     atoms: int = 101
     value_range: tuple[float, float] = (-10.0, 10.0)
