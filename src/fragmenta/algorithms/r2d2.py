@@ -30,6 +30,9 @@ class R2D2(Remembering, DQN):
     """Sequences per update, in total; every environment contributes the same number of them."""
     learning_rate: float = 1e-3
     hidden: tuple[int, ...] = (64,)
+    num_envs: int = 4
+    horizon: int = 128
+    max_grad_norm: float = 0.5
     dueling: bool = True
     prioritized: bool = True
     burn_in: int = 4
