@@ -43,6 +43,8 @@ class OffPolicyState(NamedTuple):
     """How many environments there are in total."""
     memory: Any = ()
     """Memory of the episode, per environment, if the algorithm has one."""
+    moments: Any = ()
+    """Running statistics of observations, if they are normalised."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,12 +109,13 @@ class OffPolicy(Replaying):
         # Not by the steps of the run: a resumed one may have an empty replay.
         is_ready = state.replay.filled * state.envs >= jnp.minimum(self.learning_starts, self.rows * state.envs)
         is_ready &= replay.filled >= self.span
+        moments, batches = self.to_learn(state, batches, is_ready)
         learner, error, losses = self.learn(env, state.learner, batches, learn_keys, is_ready)
         if self.prioritized:
             replay = self.prioritize(replay, batches.rows, error)
         replay = replay._replace(draws=replay.draws + is_ready)
         ratio = replay.draws / replay.inserted * (self.updates * self.batch_size / self.num_envs)
-        state = state._replace(world=world, learner=learner, replay=replay, keys=keys, memory=memory)
+        state = state._replace(world=world, learner=learner, replay=replay, keys=keys, memory=memory, moments=moments)
         return state._replace(iteration=state.iteration + 1), losses | {"replay_ratio": ratio}
 
     def collect(
@@ -137,6 +140,10 @@ class OffPolicy(Replaying):
     def view(self, world: World) -> Any:
         """What `act` sees of the world."""
         return world.observation
+
+    def to_learn(self, state: OffPolicyState, batches: Any, is_ready: jax.Array) -> tuple[Any, Any]:
+        """The next statistics of observations, and the batches as networks see them."""
+        return state.moments, batches
 
     @stage
     def learn(

@@ -48,7 +48,7 @@ class R2D2(DQN):
         super().validate(env)
         if not self.remembers:
             raise ConfigError("cell is 'none', but R2D2 replays memories of the episode: choose one, or use dqn")
-        for name, plain in (("distribution", "none"), ("noisy", False)):
+        for name, plain in (("distribution", "none"), ("noisy", False), ("normalize_observations", False)):
             if getattr(self, name) != plain:
                 raise ConfigError(f"{name} is '{getattr(self, name)}', which R2D2 does not combine with: leave it out")
         if self.rows < self.horizon + self.span:

@@ -1,4 +1,4 @@
-"""MuJoCo through Gymnasium, and Brax."""
+"""MuJoCo through Gymnasium and MuJoCo Playground, and Brax."""
 
 from typing import Any
 
@@ -28,6 +28,13 @@ BRAX_PPO: dict[str, Any] = {
     "normalize_observations": True,
     "normalize_rewards": True,
 }
+FAST_TD3: dict[str, Any] = {
+    "n_step": 3,
+    "value_range": (-500.0, 500.0),
+    "exploration_noise": 0.1,
+    "target_noise": 0.1,
+}
+"""The settings that FastTD3 has for this environment, which is an example of the DeepMind Control Suite there."""
 BRAX = "a goal of ours; the notebook of brax draws its curves up to 8,000"
 
 
@@ -50,4 +57,13 @@ ROBOTS = (
     _mujoco("td3-walker2d", "td3", "Walker2d-v5", 3030.0, "4,246 ± 1,211 on v2"),
     Recipe("ppo-brax-ant", "ppo", "brax:ant", 50_000_000, 4000.0, BRAX, hyper_parameters=BRAX_PPO),
     Recipe("ppo-brax-halfcheetah", "ppo", "brax:halfcheetah", 50_000_000, 4000.0, BRAX, hyper_parameters=BRAX_PPO),
+    Recipe(
+        "fast-td3-cheetah-run",
+        "fast_td3",
+        "playground:CheetahRun",
+        100_000_000,
+        700.0,
+        "a goal of ours; the most is 1,000",
+        hyper_parameters=FAST_TD3,
+    ),
 )
