@@ -28,7 +28,7 @@ class Probe(Environment):
         return Box(-1.0, 1.0, (1,))
 
     @property
-    def action_space(self) -> Discrete:
+    def action_space(self) -> Space:
         return Discrete(2)
 
     def initial(self, key: jax.Array) -> Any:
