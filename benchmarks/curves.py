@@ -21,7 +21,7 @@ from PIL import Image
 import fragmenta
 from fragmenta.drawing.colours import COLOURS, INK, MUTED
 from fragmenta.envs import make
-from fragmenta.pictures.style import dress, new_figure, save
+from fragmenta.pictures.style import dress, new_figure, save, short
 from fragmenta.runs.episode_statistics import WINDOW
 from fragmenta.zoo import RECIPES, Recipe
 
@@ -37,9 +37,14 @@ FEW = 16
 HEAD = "| command | seeds 0 to 2 | others |\n|---|---|---|\n"
 TABLE = re.compile(r"(<!-- curves: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
-BLIND = Recipe("dqn-memory", "dqn", "gymnax:MemoryChain-bsuite", 150_000, -1.0, RECIPES["r2d2-memory"].reference)
-"""What an algorithm without a memory makes of a task that needs one."""
-CURVES = {**RECIPES, BLIND.name: BLIND}
+WORSE = (
+    Recipe(
+        "dqn-double-cartpole", "dqn", "CartPole-v1", 500_000, 0.0, RECIPES["dqn-cartpole"].reference, (), {"n_step": 1}
+    ),
+    Recipe("dqn-memory", "dqn", "gymnax:MemoryChain-bsuite", 150_000, -1.0, RECIPES["r2d2-memory"].reference),
+)
+"""What is no recipe: double Q-learning alone, and a task that needs a memory without one."""
+CURVES = RECIPES | {recipe.name: recipe for recipe in WORSE}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +85,8 @@ GROUPS = {
         Panel("MountainCar-v0", "mountaincar", "ppo"),
     ),
     "continuous": (
-        Panel("Pendulum-v1", "pendulum", "sac td3 ddpg ppo"),
+        Panel("Pendulum-v1, off policy", "pendulum", "sac td3 ddpg"),
+        Panel("Pendulum-v1, on policy", "pendulum", "ppo"),
         Panel("HalfCheetah-v5", "halfcheetah", "sac td3 ddpg"),
     ),
     "memory": (Panel("MemoryChain", "memory", "r2d2 ppo-gru ppo-lstm ppo-transformer dqn"),),
@@ -174,21 +180,19 @@ def _draw_curve(axes: "Axes", recipe: Recipe, colour: str) -> None:
 
 def _draw_references(axes: "Axes", recipes: list[Recipe]) -> None:
     """A star where others were after as many steps as the picture has, otherwise a line; once each."""
-    colours, shown = dict(zip([recipe.name for recipe in recipes], COLOURS, strict=False)), {}
-    for recipe in recipes:
-        shown.setdefault((recipe.reference.figure, recipe.reference.steps), recipe)
-    shared = len(shown) < len(recipes)
-    for recipe in shown.values():
-        reference, end = recipe.reference, axes.get_xlim()[1]
-        colour = MUTED if shared or not reference.steps else colours[recipe.name]
-        after = f" at {short_steps(reference.steps)}" if reference.steps else ""
-        name = f"{reference.name}: {reference.figure:,g}{after}"
-        if reference.steps and reference.steps <= 1.02 * end:
-            at = min(reference.steps, end)
-            style = {"markersize": 11, "markeredgecolor": "white", "linestyle": "none", "clip_on": False, "zorder": 5}
-            axes.plot([at], [reference.figure], "*", color=colour, label=name, **style)
+    users: dict[tuple[str, float, int | None], list[str]] = {}
+    for recipe, colour in zip(recipes, COLOURS, strict=False):
+        reference = recipe.reference
+        users.setdefault((reference.name, reference.figure, reference.steps), []).append(colour)
+    end = axes.get_xlim()[1]
+    for (name, figure, steps), colours in users.items():
+        words = f"{name}: {figure:,g}{f' at {short(steps)}' if steps else ''}"
+        style: dict[str, Any] = {"color": MUTED if len(colours) > 1 or not steps else colours[0], "label": words}
+        if steps and steps <= 1.02 * end:
+            star = {"markersize": 11, "markeredgecolor": "white", "linestyle": "none", "clip_on": False, "zorder": 5}
+            axes.plot([min(steps, end)], [figure], "*", **style, **star)
         else:
-            axes.axhline(reference.figure, color=colour, linewidth=1, linestyle=(0, (4, 3)), label=name)
+            axes.axhline(figure, linewidth=1, linestyle=(0, (4, 3)), **style)
 
 
 def label(recipe: Recipe) -> str:
@@ -196,11 +200,6 @@ def label(recipe: Recipe) -> str:
     is_switch = recipe.name.startswith("dqn-") and recipe.env == CARTPOLE
     words = recipe.train_arguments()[3:-2] if is_switch else []
     return " ".join([recipe.algorithm, *words])
-
-
-def short_steps(steps: int) -> str:
-    """`500k`, `10M`."""
-    return f"{steps / 1e6:g}M" if steps >= 1e6 else f"{steps / 1e3:g}k"
 
 
 def table(group: str) -> str:
@@ -213,18 +212,22 @@ def table(group: str) -> str:
         seeds = [] if make(recipe.env).host_pool else ["--seeds", str(len(kept["reached"]))]
         command = " ".join(["fragmenta", *recipe.train_arguments(named), *seeds])
         reached = ", ".join(f"{value:,g}" for value in kept["reached"])
-        rows.append(f"| `{command}` | {reached} | [{reference.name}]({reference.url}): {reference.words} |\n")
+        others = f"[{reference.name}]({reference.url}): {reference.words}"
+        if reference.steps and reference.steps < 0.9 * steps:
+            earlier = next(i for i, at in enumerate(kept["steps"]) if at >= reference.steps)
+            others += f"; ours then: {', '.join(f'{returns[earlier]:,g}' for returns in kept['returns'])}"
+        rows.append(f"| `{command}` | {reached} | {others} |\n")
     return HEAD + "".join(rows)
 
 
 def with_tables(page: str) -> str:
     """The page with the current tables in place of those that it has."""
-    return TABLE.sub(lambda found: found[1] + table(found[2]) + found[3], page)
+    return TABLE.sub(lambda part: part[1] + table(part[2]) + part[3], page)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="a recipe of the zoo, or dqn-memory")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="a recipe of the zoo")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--steps", type=int, help="instead of those of the recipe")
     options = parser.parse_args()

@@ -1,4 +1,4 @@
-"""Every kind of learning, short: three seeds as one program, each of which must learn. `make learn` has the long runs."""
+"""Every kind of learning, short: three seeds as one program, each of which must learn. `make learn` takes hours."""
 
 from typing import Any
 
@@ -26,7 +26,9 @@ def returns(algorithm: Algorithm, env: str, steps: int) -> list[float]:
     return [summary["return_mean"] for summary in result.summary["per_seed"]]
 
 
-@pytest.mark.parametrize("algorithm", [DQN(hidden=(64, 64)), pytest.param(PQN(hidden=(64, 64)), marks=pytest.mark.full)])
+@pytest.mark.parametrize(
+    "algorithm", [DQN(hidden=(64, 64)), pytest.param(PQN(hidden=(64, 64)), marks=pytest.mark.full)]
+)
 def test_a_pole_is_held(algorithm: Algorithm) -> None:
     assert min(returns(algorithm, "CartPole-v1", 60_000)) > 100, "chance is 22"
 

@@ -8,17 +8,16 @@ from fragmenta.zoo.references import CARTPOLE_SOLVED, baselines, cleanrl, gymnax
 CARTPOLE, PENDULUM, MEMORY = "CartPole-v1", "Pendulum-v1", "gymnax:MemoryChain-bsuite"
 
 CLEANRL_DQN = cleanrl("dqn", 488.7, 16.1, 500_000)
-RLLIB_DQN = rllib("dqn/cartpole_dqn.py", 450, 200_000, "double, dueling, n-step and prioritised")
+RLLIB_DQN = rllib("dqn/cartpole_dqn.py", 450, 200_000, "double, dueling, n-step, prioritised")
 NO_MEMORY = gymnax(0.1, 150_000, "its PPO, without a memory; 1 is the most, 0 is by chance")
 
 SWITCHES: dict[str, tuple[Reference, tuple[float, ...], dict[str, Any]]] = {
-    "original": (CLEANRL_DQN, (), {"double": False, "n_step": 1}),
-    "double": (CLEANRL_DQN, (), {"n_step": 1}),
-    "n-step": (CLEANRL_DQN, (), {"double": False, "n_step": 3}),
-    "dueling": (RLLIB_DQN, (), {"dueling": True}),
+    "original": (CLEANRL_DQN, (495.9, 498.6, 500), {"double": False, "n_step": 1}),
+    "n-step": (CLEANRL_DQN, (500, 500, 498.2), {"double": False, "n_step": 3}),
+    "dueling": (RLLIB_DQN, (500, 495.8, 500), {"dueling": True}),
     "prioritized": (RLLIB_DQN, (), {"prioritized": True}),
-    "c51": (cleanrl("c51", 481.2, 20.5, 500_000), (), {"distribution": "c51"}),
-    "quantile": (baselines(500, 50_000, "QR-DQN"), (), {"distribution": "quantile"}),
+    "c51": (cleanrl("c51", 481.2, 20.5, 500_000), (500, 500, 500), {"distribution": "c51"}),
+    "quantile": (baselines(500, 50_000, "QR-DQN"), (495.9, 500, 500), {"distribution": "quantile"}),
     "noisy": (CARTPOLE_SOLVED, (), {"noisy": True}),
     "rainbow": (RLLIB_DQN, (), {"dueling": True, "prioritized": True, "distribution": "c51", "noisy": True}),
 }
