@@ -26,16 +26,14 @@ def returns(algorithm: Algorithm, env: str, steps: int) -> list[float]:
     return [summary["return_mean"] for summary in result.summary["per_seed"]]
 
 
-@pytest.mark.parametrize(
-    "algorithm", [DQN(hidden=(64, 64)), pytest.param(PQN(hidden=(64, 64)), marks=pytest.mark.full)]
-)
-def test_a_pole_is_held(algorithm: Algorithm) -> None:
-    assert min(returns(algorithm, "CartPole-v1", 60_000)) > 100, "chance is 22"
+@pytest.mark.parametrize(("algorithm", "least"), [(DQN(hidden=(64, 64)), 100), (PQN(hidden=(64, 64)), 50)])
+def test_a_pole_is_held(algorithm: Algorithm, least: float) -> None:
+    assert min(returns(algorithm, "CartPole-v1", 60_000)) > least, "chance is 22"
 
 
 def test_what_r2d2_remembers_is_lost_on_dqn() -> None:
-    assert min(returns(R2D2(), "ProbeMemory", 20_000)) > 0.8, "1 is the most"
-    assert max(map(abs, returns(DQN(hidden=(32,)), "ProbeMemory", 20_000))) < 0.35, "nothing to be seen: chance"
+    assert min(returns(R2D2(hidden=(32,), memory=32), "ProbeMemory", 12_000)) > 0.8, "1 is the most"
+    assert max(map(abs, returns(DQN(hidden=(32,)), "ProbeMemory", 12_000))) < 0.35, "nothing to be seen: chance"
 
 
 @pytest.mark.parametrize(

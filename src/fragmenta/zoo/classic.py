@@ -18,7 +18,7 @@ SWITCHES: dict[str, tuple[Reference, tuple[float, ...], dict[str, Any]]] = {
     "prioritized": (RLLIB_DQN, (), {"prioritized": True}),
     "c51": (cleanrl("c51", 481.2, 20.5, 500_000), (500, 500, 500), {"distribution": "c51"}),
     "quantile": (baselines(500, 50_000, "QR-DQN"), (495.9, 500, 500), {"distribution": "quantile"}),
-    "noisy": (CARTPOLE_SOLVED, (), {"noisy": True}),
+    "noisy": (CARTPOLE_SOLVED, (500, 500, 500), {"noisy": True}),
     "rainbow": (RLLIB_DQN, (), {"dueling": True, "prioritized": True, "distribution": "c51", "noisy": True}),
 }
 """What others reached, what we did, and the switches of DQN. Its defaults are double with returns over three steps."""
@@ -64,7 +64,15 @@ CLASSIC = (
         cleanrl("ppo", -86.4, 1.3, 500_000),
         (-81.6, -81.9, -86.8),
     ),
-    Recipe("dqn-acrobot", "dqn", "Acrobot-v1", 500_000, -100.0, cleanrl("dqn", -91.5, 7.2, 500_000)),
+    Recipe(
+        "dqn-acrobot",
+        "dqn",
+        "Acrobot-v1",
+        500_000,
+        -100.0,
+        cleanrl("dqn", -91.5, 7.2, 500_000),
+        (-86.0, -92.2, -89.9),
+    ),
     Recipe(
         "ppo-mountaincar",
         "ppo",
