@@ -89,7 +89,10 @@ GROUPS = {
         Panel("Pendulum-v1, on policy", "pendulum", "ppo"),
         Panel("HalfCheetah-v5", "halfcheetah", "sac td3 ddpg"),
     ),
-    "memory": (Panel("MemoryChain", "memory", "r2d2 ppo-gru ppo-lstm ppo-transformer dqn"),),
+    "memory": (
+        Panel("MemoryChain", "memory", "r2d2 ppo-gru ppo-lstm ppo-transformer dqn"),
+        Panel("ProbeMask", "masks", "ppo dqn"),
+    ),
     "minatar": (Panel("MinAtar Breakout", "minatar-breakout", "dqn pqn"),),
     "teams": (Panel("simple_spread", "spread", "mappo ippo vdn qmix maddpg", lowest=-30.0),),
 }

@@ -28,12 +28,13 @@ from fragmenta import (
     TransformerPPO,
     make,
 )
+from fragmenta.algorithms import ALGORITHMS
 from fragmenta.envs.probes import ProbeTeam
 from helpers import assert_same, cpu_cluster, plain, planned, run_plan
 from odd_algorithm import Odd
-from own_parts import Forbidden, Gelu, pair, pair_of_dictionary, slow_adam, upside_down
+from own_parts import Forbidden, Gelu, Leaky, pair, pair_of_dictionary, slow_adam, upside_down
 from sights import Medley
-from small_teams import AimingTeam, UnlikeTeam
+from small_teams import AimingTeam, HintedTeam, RecallTeam, UnlikeTeam
 
 POLICIES = ("fused", "single_learner_coarse", "single_learner_fine", "multi_learner", "central", "environments")
 WITH_REPLAY = ("dqn", "sac", "td3", "ddpg", "r2d2", "vdn", "qmix", "maddpg")
@@ -87,6 +88,30 @@ CASES = {
     "ppo-masked": (PPO(critic_only=("best",), **FEW), Forbidden()),
     "dqn-masked": (DQN(hidden=(16,), network=pair_of_dictionary, optimizer="rmsprop", **REPLAY), Forbidden()),
     "sac-own": (SAC(hidden=(16,), network=pair, schedule=("tau=linear:0.01:0.1",), **REPLAY), "Pendulum-v1"),
+    "a2c-gru": (A2C(num_envs=8, hidden=(16,), cell="gru", memory=8, normalize_observations=True), "ProbeMemory"),
+    "impala-own-cell": (IMPALA(num_envs=8, hidden=(16,), cell=Leaky, memory=8), "ProbeMemory"),
+    "reinforce-transformer": (
+        REINFORCE(num_envs=8, horizon=16, hidden=(16,), cell="transformer", memory=8, window=4),
+        "ProbeMemory",
+    ),
+    "pqn-lstm": (
+        PQN(num_envs=8, horizon=8, hidden=(16,), epochs=2, minibatches=2, cell="lstm", memory=8),
+        "ProbeMemory",
+    ),
+    "sac-fixed": (
+        SAC(hidden=(16,), learn_temperature=False, schedule=("temperature=linear:1:0.1",), **REPLAY),
+        "Pendulum-v1",
+    ),
+    "mappo-own": (
+        MAPPO(network=pair, optimizer=slow_adam, critic_only=("hint",), reward_function=upside_down, **FEW),
+        HintedTeam(agents=8),
+    ),
+    "mappo-own-separate": (MAPPO(shared=False, network=Gelu, schedule=SCHEDULE, **FEW), ProbeTeam(agents=8)),
+    "ippo-continuous": (IPPO(shared=False, **FEW), AimingTeam(agents=8)),
+    "ippo-gru": (IPPO(cell="gru", memory=8, **FEW), RecallTeam(agents=8)),
+    "mappo-lstm-separate": (MAPPO(cell="lstm", memory=4, shared=False, **FEW), ProbeTeam(agents=8)),
+    "qmix-own": (QMIX(hidden=(16,), mixing=8, network=pair, critic_only=("hint",), **REPLAY), HintedTeam(agents=8)),
+    "maddpg-own": (MADDPG(hidden=(16,), network=pair, critic_only=("hint",), **REPLAY), HintedTeam(agents=8)),
     "odd": (Odd(num_envs=8), "CartPole-v1"),
 }
 FEW_POLICIES: dict[str, tuple[str, ...]] = {
@@ -123,6 +148,18 @@ FEW_POLICIES: dict[str, tuple[str, ...]] = {
     "ppo-masked": ("single_learner_coarse",),
     "dqn-masked": (),
     "sac-own": (),
+    "a2c-gru": ("single_learner_coarse",),
+    "impala-own-cell": (),
+    "reinforce-transformer": (),
+    "pqn-lstm": (),
+    "sac-fixed": (),
+    "mappo-own": (),
+    "mappo-own-separate": (),
+    "ippo-continuous": (),
+    "ippo-gru": (),
+    "mappo-lstm-separate": (),
+    "qmix-own": (),
+    "maddpg-own": (),
     "odd": ("environments",),
 }
 """Cases that `make test` runs under only these distribution policies, to save compile time."""
@@ -186,6 +223,10 @@ def matrix() -> list[Any]:
 def test_every_policy_equals_the_plain_program(case: str, policy: str, replicas: int) -> None:
     bitwise = replicas == 1 and not case.startswith(SHORT_LOOPS)
     compare(case, policy, devices_for(case, policy), replicas, merge=False, bitwise=bitwise)
+
+
+def test_every_algorithm_is_among_the_cases() -> None:
+    assert set(ALGORITHMS.values()) <= {type(algorithm) for algorithm, _ in CASES.values()}
 
 
 def some(policies: tuple[str, ...], short: tuple[str, ...]) -> list[Any]:

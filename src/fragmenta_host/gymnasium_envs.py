@@ -8,6 +8,7 @@ import gymnasium
 from fragmenta_core.arrays import Description
 from fragmenta_core.faults import UnusableError, WrongValueError
 from fragmenta_core.loading import construct, load
+from fragmenta_core.spaces import MASK
 from fragmenta_host.catalogue import Spec
 from fragmenta_host.gymnasium_spaces import (
     action_maker,
@@ -18,7 +19,7 @@ from fragmenta_host.gymnasium_spaces import (
     gatherer,
     mismatch,
 )
-from fragmenta_host.masks import InfoMask
+from fragmenta_host.masks import InfoMask, LatestMask
 from fragmenta_host.single import ResetResult
 
 
@@ -38,7 +39,10 @@ class GymnasiumEnv:
         for wrapper in spec.wrappers:
             env = construct(load("wrapper", wrapper), env)
         if spec.stack > 1:
+            one = env.observation_space
             env = gymnasium.wrappers.FrameStackObservation(env, spec.stack)
+            if isinstance(one, gymnasium.spaces.Dict) and MASK in one.spaces:
+                env = LatestMask(env, one[MASK])
         if spec.info_masks:
             env = InfoMask(env)
         for space in ("observation_space", "action_space"):

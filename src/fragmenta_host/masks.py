@@ -1,4 +1,4 @@
-"""Legal actions that an environment reports in its infos, as a part of its observations."""
+"""Legal actions as a part of observations: those that an environment reports in its infos, and those of stacks."""
 
 from typing import Any
 
@@ -30,6 +30,19 @@ class InfoMask(gymnasium.Wrapper):
         """One step."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         return _with_mask(observation, info), reward, terminated, truncated, info
+
+
+class LatestMask(gymnasium.ObservationWrapper):
+    """Stacked observations in which only the latest mask is kept: earlier ones do not say what is legal now."""
+
+    def __init__(self, env: gymnasium.Env, mask: gymnasium.Space) -> None:
+        super().__init__(env)
+        assert isinstance(env.observation_space, spaces.Dict)
+        self.observation_space = spaces.Dict({**env.observation_space.spaces, MASK: mask})
+
+    def observation(self, observation: dict[str, Any]) -> dict[str, Any]:
+        """The same observation with one mask."""
+        return {**observation, MASK: observation[MASK][-1]}
 
 
 def _with_mask(observation: Any, info: dict[str, Any]) -> dict[str, Any]:

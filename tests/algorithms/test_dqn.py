@@ -84,3 +84,11 @@ def test_every_update_of_an_iteration_draws_steps_of_all_ages() -> None:
     for update in batches.rows:
         assert update.min() < rows * 0.05, "the oldest"
         assert update.max() > rows * 0.95, "the newest"
+
+
+@pytest.mark.parametrize("dueling", [False, True])
+def test_a_network_without_hidden_layers(dueling: bool) -> None:
+    algorithm, env = DQN(hidden=(), dueling=dueling), make("CartPole-v1")
+    shapes = jax.eval_shape(lambda key: algorithm.init(env, key), jax.random.key(0)).learner.params["q"]["params"]
+    outputs = [layer["kernel"].shape for layer in shapes.values()]
+    assert outputs == ([(4, 1), (4, 2)] if dueling else [(4, 2)])

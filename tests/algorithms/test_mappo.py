@@ -9,7 +9,7 @@ import pytest
 
 import fragmenta
 from fragmenta import MAPPO, Environment
-from fragmenta.algorithms.actor_critic import State
+from fragmenta.algorithms.actor_critic import ActInfo, State
 from fragmenta.algorithms.neural import Learner
 from fragmenta.envs.probes import ProbeTeam
 from fragmenta.evaluation.evaluate import evaluate
@@ -34,18 +34,18 @@ def test_learns_the_known_value(shared: bool) -> None:
     signs = jnp.asarray([1.0, -1.0, -1.0, 1.0])
 
     @jax.jit
-    def value_and_chance(params: Any, observation: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def value_and_chance(params: Any, observation: jax.Array, alive: jax.Array) -> tuple[jax.Array, jax.Array]:
         """The value and the probability of the right action, per agent."""
-        view = TeamView(observation, None)
-        value = algorithm.value(params, view, observation.reshape(1, -1))
-        chosen = algorithm.policy(env, params["policy"], view)
+        encoded = algorithm.encode_each(env, params, TeamView(observation, alive))
+        value = algorithm.value(env, params, encoded)
+        chosen = algorithm.policy(env, params, encoded)
         return value[0], jnp.exp(chosen.log_prob((signs > 0)[None].astype(int)))[0]
 
     for time in range(4):
         left = jnp.arange(4) + 1 - time
         alive = left > 0
         observation = jnp.where(alive[:, None], jnp.stack([signs, left / 4], axis=-1), 0.0)[None]
-        value, chance = value_and_chance(result.params, observation)
+        value, chance = value_and_chance(result.params, observation, alive[None])
         for agent in range(time, 4):
             expected = (1 - 0.9 ** int(left[agent])) / (1 - 0.9)
             assert float(value[agent]) == pytest.approx(expected, abs=0.1), f"agent {agent} at time {time}"
@@ -77,35 +77,34 @@ def test_separate_agents_have_their_own_parameters(shared: bool) -> None:
 def test_learning_and_acting_split_along_agents_are_the_same(shared: bool) -> None:
     """Two replicas with two agents each learn and act like one with four."""
     algorithm, env = dataclasses.replace(SMALL, shared=shared), ProbeTeam()
-    state, trajectory, log_prob = collect_rollout(algorithm, env)
+    state, trajectory, acted = collect_rollout(algorithm, env)
     world, learner = state.world, state.learner
     learner_dim = None if shared else 0
 
     def learn_and_act(
-        learner: Learner, fields: Any, flags: Any, log_prob: Any, observation: Any, alive: Any, keys: Any
+        learner: Learner, fields: Any, flags: Any, acted: Any, observation: Any, alive: Any, keys: Any
     ) -> Any:
         steps = trajectory._replace(**fields, **flags)
-        policy = learner.params["policy"]
-        learned = algorithm.learn(env, learner, steps, log_prob, keys)
-        return learned, algorithm.act(env, policy, observation, alive, keys)
+        learned = algorithm.learn(env, learner, steps, acted, keys)
+        return learned, algorithm.act(env, learner.params, TeamView(observation, alive), (), keys)
 
     per_agent = {name: x for name, x in trajectory._asdict().items() if x.ndim > 2}
     per_team = {name: x for name, x in trajectory._asdict().items() if x.ndim == 2}
-    arguments = learner, per_agent, per_team, log_prob, world.observation, world.alive, state.keys
+    arguments = learner, per_agent, per_team, acted, world.observation, world.alive, state.keys
     actual = on_replicas(learn_and_act, arguments, (learner_dim, 2, None, 2, 1, 1, None), 2)
     assert_same(jax.tree.leaves(jax.jit(learn_and_act)(*arguments)), actual, 1e-4)
 
 
-def collect_rollout(algorithm: MAPPO, env: Environment) -> tuple[State, fragmenta.Transition, jax.Array]:
-    """A state, and the transitions and log-probabilities of a few steps from it."""
+def collect_rollout(algorithm: MAPPO, env: Environment) -> tuple[State, fragmenta.Transition, ActInfo]:
+    """A state, and the transitions of a few steps from it, with what acting records."""
     state = algorithm.init(env, jax.random.key(0))
 
-    def tick(world: fragmenta.World, _: None) -> tuple[fragmenta.World, tuple[fragmenta.Transition, jax.Array]]:
-        policy = state.learner.params["policy"]
-        action, log_prob = algorithm.act(env, policy, world.observation, world.alive, world.key)
+    def tick(world: fragmenta.World, _: None) -> tuple[fragmenta.World, tuple[fragmenta.Transition, ActInfo]]:
+        view = TeamView(world.observation, world.alive)
+        action, (log_prob, _) = algorithm.act(env, state.learner.params, view, (), world.key)
         world, transition = env.step(world, action)
-        return world, (transition, log_prob)
+        return world, (transition, ActInfo(log_prob))
 
-    _, (trajectory, log_prob) = jax.lax.scan(tick, state.world, length=algorithm.horizon)
+    _, (trajectory, acted) = jax.lax.scan(tick, state.world, length=algorithm.horizon)
     assert not jnp.any(trajectory.terminated[-1])
-    return state, trajectory, log_prob
+    return state, trajectory, acted

@@ -2,19 +2,21 @@
 
 from typing import Any
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import fragmenta
-from fragmenta import ConfigError, RecurrentPPO, Transition, make
+from fragmenta import A2C, DQN, IMPALA, SAC, TD3, ConfigError, DiscreteSAC, RecurrentPPO, Transition, make
 from fragmenta.algorithms.remembering import RecurrentInput
 from fragmenta.rl.replay import empty_replay, insert_steps
 from fragmenta.rl.returns import returns_to_go
 from fragmenta.rl.sequences import sample_sequences
 from fragmenta.rl.value_targets import rescaled, returns_within, unscaled
-from helpers import initial_state
+from helpers import initial_state, plain
+from own_parts import Leaky
 
 CELLS = ("gru", "lstm", "transformer")
 
@@ -31,7 +33,7 @@ def test_a_sequence_is_remembered_as_its_steps_are(cell: str) -> None:
         memory = jnp.where(ended[time][:, None], 0.0, memory)
         steps.append(encoded.actor)
     start = jnp.broadcast_to(algorithm.fresh_memory(2), (5, 2, memory.shape[-1]))
-    together = algorithm.remember_all(env, params, RecurrentInput(observation, start, ended)).actor
+    together = algorithm.encode_all(env, params, RecurrentInput(observation, start, ended)).actor
     np.testing.assert_allclose(together, jnp.stack(steps), rtol=1e-5, atol=1e-6)
 
 
@@ -42,22 +44,82 @@ def test_a_transformer_looks_back_as_far_as_its_window() -> None:
     def last(first: float, steps: int) -> jax.Array:
         observation = jnp.zeros((steps, 1, 1)).at[0].set(first)
         inputs = RecurrentInput(observation, jnp.zeros((steps, 1, 25)), jnp.zeros((steps, 1), bool))
-        return algorithm.remember_all(env, params, inputs).actor[-1]
+        return algorithm.encode_all(env, params, inputs).actor[-1]
 
     assert not np.allclose(last(1.0, 3), last(-1.0, 3))
     np.testing.assert_array_equal(last(1.0, 4), last(-1.0, 4))
 
 
 def test_an_unknown_memory_is_one_line() -> None:
-    with pytest.raises(ConfigError, match="cell is 'lstmm': choose from gru, lstm, transformer"):
+    with pytest.raises(ConfigError, match="cell is 'lstmm': choose from none, gru, lstm, transformer"):
         RecurrentPPO(cell="lstmm").validate(make("ProbeMemory"))
 
 
+@pytest.mark.parametrize("kind", [SAC, TD3, DiscreteSAC, DQN])
+def test_algorithms_without_a_memory_say_so(kind: Any) -> None:
+    advice = "use r2d2" if kind is DQN else "its replay holds single steps; use ppo"
+    with pytest.raises(ConfigError, match=f"cell is 'gru', but {kind.__name__} has no memory of the episode: {advice}"):
+        kind(cell="gru").validate(make("Pendulum-v1" if kind in (SAC, TD3) else "CartPole-v1"))
+
+
+@pytest.mark.parametrize("cell", [Leaky, "own_parts:Leaky", "flax.linen:OptimizedLSTMCell", nn.GRUCell(8)])
+def test_a_cell_of_the_user(cell: Any) -> None:
+    algorithm = A2C(cell=cell, memory=8, hidden=(8,))
+    algorithm.validate(make("ProbeMemory"))
+    state = jax.eval_shape(lambda key: algorithm.init(make("ProbeMemory"), key), jax.random.key(0))
+    assert state.memory.shape == (8, 16 if "LSTM" in str(cell) else 8)
+
+
+class Forgetful(Leaky):
+    """Says that it remembers more than it does."""
+
+    @property
+    def size(self) -> int:
+        return self.units + 1
+
+    def __call__(self, memory: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return memory[..., 1:], memory[..., 1:]
+
+
+@pytest.mark.parametrize(
+    ("cell", "message"),
+    [
+        ("own_parts:Gelu", "cell 'own_parts:Gelu' is Gelu, not a cell of Flax, or a Flax module with a size"),
+        ("own_parts:halved", "cell 'own_parts:halved' is function, not a cell of Flax"),
+        (Forgetful, r"cell 'Forgetful' returns \(2, 8\) and \(2, 8\) for 2 rows: expected the memory, \(2, 9\)"),
+    ],
+)
+def test_an_unusable_cell_is_one_line(cell: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        A2C(cell=cell, memory=8).validate(make("ProbeMemory"))
+
+
+@pytest.mark.parametrize("cell", ["gru", "own_parts:Leaky"])
+def test_whole_trajectories_recompute_the_memory_of_acting(cell: str) -> None:
+    """Six steps end within an episode and contain a reset; the learner's policy is still the one that acted."""
+    settings: dict[str, Any] = {"memory": 8, "hidden": (8,), "horizon": 6, "num_envs": 4, "cell": cell}
+    algorithm = IMPALA(normalize_observations=True, **settings)
+    _, metrics = plain(algorithm, make("ProbeMemory"), 4)
+    assert [float(record["ratio"]) for record in metrics] == pytest.approx([1.0] * 4, abs=1e-6)
+
+
+WHOLE = {"num_envs": 32, "horizon": 8, "learning_rate": 1e-2, "gamma": 0.9, "cell": "gru", "total_steps": 100_000}
+SHORT = {"num_envs": 32, "horizon": 16, "minibatches": 2, "learning_rate": 5e-3, "gamma": 0.9, "total_steps": 25_000}
+LEARNING: dict[str, dict[str, Any]] = {
+    "ppo_lstm": SHORT,
+    "ppo_transformer": SHORT,
+    "r2d2": {"total_steps": 25_000},
+    "a2c": WHOLE,
+    "impala": WHOLE,
+    "reinforce": {**WHOLE, "horizon": 16},
+    "pqn": {**SHORT, "cell": "gru", "final_exploration": 0.0},
+}
+
+
 @pytest.mark.full
-@pytest.mark.parametrize("name", ["ppo_lstm", "ppo_transformer", "r2d2"])
+@pytest.mark.parametrize("name", LEARNING)
 def test_what_must_be_remembered_is_learned(name: str) -> None:
-    settings: dict[str, Any] = {"num_envs": 32, "horizon": 16, "minibatches": 2, "learning_rate": 5e-3, "gamma": 0.9}
-    result = fragmenta.train(name, "ProbeMemory", total_steps=25_000, **({} if name == "r2d2" else settings))
+    result = fragmenta.train(name, "ProbeMemory", **LEARNING[name])
     assert result.summary["return_mean"] > 0.8
 
 

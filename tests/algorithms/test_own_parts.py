@@ -6,12 +6,13 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from flax import nnx
 
 from fragmenta import DQN, PPO, SAC, ConfigError, make
 from helpers import initial_state, plain
-from own_parts import Flat, Forbidden, Gelu, first_two, halved, pair, slow_adam
+from own_parts import Dropping, Flat, Forbidden, Gelu, Normed, first_two, halved, pair, slow_adam
 
 FEW: dict[str, Any] = {"num_envs": 4, "horizon": 4, "epochs": 1, "minibatches": 2, "hidden": (8,), "total_steps": 64}
 REPLAY: dict[str, Any] = {"num_envs": 4, "horizon": 2, "updates": 1, "batch_size": 8, "buffer_size": 64, "hidden": (8,)}
@@ -57,6 +58,8 @@ def test_a_network_replaces_the_encoder(kind: Any, network: Any, shape: tuple[in
         (Flat, r"returns \(8,\) for 2 observations, expected one vector each"),
         ("own_parts:slow_adam", "not a Flax module or a pair of functions"),
         ("own_parts:Gel", "did you mean 'Gelu'"),
+        (Normed, "network 'Normed' keeps batch_stats besides its parameters, .* use LayerNorm"),
+        (Dropping, "network 'Dropping' draws random numbers, as Dropout does .* use LayerNorm"),
     ],
 )
 def test_an_unusable_network_is_one_line(network: Any, message: str) -> None:
@@ -73,6 +76,19 @@ def test_optimizers(optimizer: Any) -> None:
         - after.learner.params["q"]["params"]["dense_1"]["kernel"]
     )
     assert bool(jnp.any(different != 0))
+
+
+def test_a_transformation_is_an_optimizer_as_it_is() -> None:
+    env, rate = make("CartPole-v1"), 0.01
+    algorithm = PPO(optimizer=optax.sgd(rate), max_grad_norm=float("inf"), anneal=False, **FEW)
+    algorithm.validate(env)
+    learner = initial_state(algorithm, env).learner
+    ones = jax.tree.map(lambda x: 100.0 * jnp.ones_like(x), learner.params)
+    after = algorithm.updated(learner, ones).params
+    difference = jax.tree.map(lambda old, new: float(jnp.max(jnp.abs(old - new - 100.0 * rate))), learner.params, after)
+    assert max(jax.tree.leaves(difference)) < 1e-5, "neither clipped nor scaled by learning_rate"
+    with pytest.raises(ConfigError, match="schedule changes learning_rate, but the optimizer is a transformation"):
+        PPO(optimizer=optax.sgd(rate), schedule=("learning_rate=linear:1:0",), **FEW).validate(env)
 
 
 def test_what_follows_a_schedule() -> None:
@@ -129,6 +145,12 @@ def test_a_critic_sees_more() -> None:
         ({"schedule": ("gamma=step",)}, "schedule 'gamma=step' is unknown"),
         ({"optimizer": "adamm"}, "unknown optimizer 'adamm': did you mean 'adam'"),
         ({"optimizer": "own_parts:halved"}, "must return an Optax transformation"),
+        (
+            {"optimizer": "lbfgs"},
+            "'lbfgs' needs more than gradients and parameters .*'value_fn'.*: choose one of Optax",
+        ),
+        ({"optimizer": optax.lbfgs()}, "needs more than gradients and parameters .*'value_fn'"),
+        ({"optimizer": "polyak_sgd"}, "optimizer 'polyak_sgd' does not start from a learning rate: choose one of"),
         ({"critic_only": ("state",)}, "critic_only is 'state', but it is not part of the observations"),
     ],
 )

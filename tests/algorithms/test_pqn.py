@@ -21,7 +21,8 @@ PROBE = PQN(
 def values(result: fragmenta.Result, env: str, observation: float) -> list[float]:
     algorithm = result.algorithm
     assert isinstance(algorithm, PQN)
-    return algorithm.values(make(env), result.params, jnp.asarray([[observation]]))[0].tolist()
+    encoded = algorithm.encode(make(env), result.params, jnp.asarray([[observation]]))
+    return algorithm.values_of(make(env), result.params, encoded)[0].tolist()
 
 
 def test_the_better_action_is_found() -> None:

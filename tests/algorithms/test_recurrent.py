@@ -1,32 +1,38 @@
 """A recurrent policy remembers observations until the end of the episode, and no longer."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import fragmenta
-from fragmenta import PPO, RecurrentPPO, make
+from fragmenta import A2C, PPO, RecurrentPPO, make
 from fragmenta.algorithms.remembering import RecurrentInput
 from fragmenta.rl import steps_of_chunks
 from helpers import initial_state, plain
 
 PROBE = {"num_envs": 32, "horizon": 16, "minibatches": 2, "learning_rate": 5e-3, "gamma": 0.9, "total_steps": 25_000}
 GRU = RecurrentPPO(memory=16, hidden=(16,), **PROBE)
+WHOLE = A2C(
+    cell="gru", memory=16, hidden=(16,), num_envs=32, horizon=8, learning_rate=1e-2, gamma=0.9, total_steps=200_000
+)
 
 
 @pytest.mark.full
-def test_remembers_an_observation() -> None:
-    env, result = make("ProbeMemory"), fragmenta.train(GRU, "ProbeMemory")
+@pytest.mark.parametrize("algorithm", [GRU, WHOLE], ids=["ppo", "a2c"])
+def test_remembers_an_observation(algorithm: Any) -> None:
+    env, result = make("ProbeMemory"), fragmenta.train(algorithm, "ProbeMemory")
     assert result.summary["return_mean"] > 0.95
     memory = jnp.zeros((2, 16))
     for observation, steps_left in (
         (jnp.asarray([[1.0], [-1.0]]), 3),
         *((jnp.zeros((2, 1)), left) for left in (2, 1, 0)),
     ):
-        memory, encoded = GRU.remember(env, result.params, RecurrentInput(observation, memory))
-        assert GRU.value(result.params, encoded).tolist() == pytest.approx([0.9**steps_left] * 2, abs=0.1)
-        policy = GRU.policy(env, result.params, encoded)
+        memory, encoded = algorithm.remember(env, result.params, RecurrentInput(observation, memory))
+        assert algorithm.value(result.params, encoded).tolist() == pytest.approx([0.9**steps_left] * 2, abs=0.1)
+        policy = algorithm.policy(env, result.params, encoded)
     right = policy.log_prob(jnp.asarray([1, 0]))
     assert float(jnp.exp(right).min()) > 0.95
 

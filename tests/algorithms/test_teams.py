@@ -14,7 +14,7 @@ from fragmenta.envs.probes import ProbeTeam
 from fragmenta.evaluation.evaluate import evaluate
 from fragmenta.nn.mixing import Mixer
 from fragmenta.rl.masks import masked_logits
-from fragmenta.rl.teams import team_view
+from fragmenta.rl.teams import TeamView
 from helpers import assert_same, plain
 from small_teams import AimingTeam, TwoSteps, UnlikeTeam
 
@@ -44,13 +44,13 @@ def test_the_value_of_a_team_is_that_of_its_mean_reward(kind: type[VDN], shared:
     assert evaluate(algorithm, env, result.params, 20).mean == 2.5, "1, 2, 3 and 4 steps, a reward of 1 each"
     world = env.reset(jax.random.split(jax.random.key(0), 4))
     for time in range(4):
-        view = team_view(world.observation, world.alive)
-        values = jnp.max(algorithm.values(env, result.params, view), axis=-1)
-        value = algorithm.team_value(result.params, jnp.where(world.alive, values, 0.0), view)
+        encoded = algorithm.encode_each(env, result.params, TeamView(world.observation, world.alive))
+        values = jnp.max(algorithm.values(env, result.params, encoded), axis=-1)
+        value = algorithm.team_value(result.params, jnp.where(world.alive, values, 0.0), encoded)
         left = [agent + 1 - time for agent in range(time, 4)]
         expected = sum((1 - 0.9**steps) / (1 - 0.9) for steps in left) / 4
         np.testing.assert_allclose(value, expected, atol=0.15)
-        world, _ = env.step(world, algorithm.best(env, result.params, view))
+        world, _ = env.step(world, algorithm.best(env, result.params, encoded))
 
 
 @pytest.mark.full

@@ -87,14 +87,14 @@ LEARNS = DQN(num_envs=4, horizon=4, hidden=(8,), buffer_size=4_000, batch_size=1
 def test_a_replay_is_restored_exactly_or_kept_in_its_process_or_fills_anew(
     limit: int, killed: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("fragmenta.engines.snapshot.IN_PLACE_BYTES", limit)
+    monkeypatch.setattr("fragmenta.engines.in_place.IN_PLACE_BYTES", limit)
     monkeypatch.setattr("fragmenta.engines.snapshot.SNAPSHOT_SECONDS", 0.2)
     run = Run(apart(LEARNS, make("CartPole-v1"), "single_learner_coarse", 1, EngineOptions()))
     for report in run.reports(ITERATIONS):
         if report.iteration == 30:
             run.send(killed, signal.SIGKILL)
     assert run.state.iteration == ITERATIONS
-    refilled = "too large for snapshots) was lost and fills anew" in capfd.readouterr().err
+    refilled = "the replay of learner (too large for snapshots) was lost and fills anew" in capfd.readouterr().err
     assert refilled == (limit == 0 and killed == "learner")
     steps = int(run.state.replay.filled)
     if limit:

@@ -20,6 +20,7 @@ ITERATIONS, LONGER = 400, 2_000
 VICTIMS = ("actor[1]", "replay[0]", "learner") * (3 if os.environ.get("CHAOS") else 1)
 """Killed in turn."""
 LINE = r"^fragmenta: (\S+) (.*); replaced \((\d+) of \d+\), resuming after (\d+) iterations$"
+REFILLED = r"^fragmenta: the replay of (.*) \(too large for snapshots\) was lost and fills anew$"
 ENGINES = ["processes", "ray"]
 
 
@@ -68,6 +69,26 @@ def kill_in_turn(run: Run, iterations: int) -> list[int]:
     return reported
 
 
+def test_a_shard_and_the_learner_that_die_at_once_do_not_change_the_result(capfd: pytest.CaptureFixture[str]) -> None:
+    """The short form of what follows: one replica, one recovery."""
+    run, iterations = Run(apart(REPLAY, make("CartPole-v1"), "replay", 1, EngineOptions())), 60
+    for report in run.reports(iterations):
+        if report.iteration == iterations // 2:
+            run.send("replay", signal.SIGKILL)
+            run.send("learner", signal.SIGKILL)
+    assert len(re.findall(LINE, capfd.readouterr().err, re.MULTILINE)) == run.replaced == 1
+    assert_same(run_plan(run.setup.plan, REPLAY, run.setup.env, iterations)[0], run.state, 0)
+
+
+def check_messages(output: str, reached: int, is_large: bool) -> None:
+    """Every loss is one line, and of a large replay only the part of a lost shard."""
+    lines = re.findall(LINE, output, re.MULTILINE)
+    assert [line[0] for line in lines] == list(VICTIMS)
+    assert all(int(line[3]) < reached for line in lines)
+    refilled = [victim for victim in VICTIMS if victim.startswith("replay")] if is_large else []
+    assert re.findall(REFILLED, output, re.MULTILINE) == refilled
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("engine", ENGINES)
 def test_killed_actors_shards_and_learners_do_not_change_the_result(
@@ -75,22 +96,30 @@ def test_killed_actors_shards_and_learners_do_not_change_the_result(
 ) -> None:
     run = start_run("replay", engine, nodes)
     assert kill_in_turn(run, ITERATIONS) == list(range(ITERATIONS)), "every iteration is reported once"
-    lines = re.findall(LINE, capfd.readouterr().err, re.MULTILINE)
-    assert [line[0] for line in lines] == list(VICTIMS)
-    assert all(0 < int(line[3]) < ITERATIONS for line in lines), "in mid run"
+    output = capfd.readouterr().err
+    check_messages(output, ITERATIONS, is_large=False)
+    assert all(int(line[3]) for line in re.findall(LINE, output, re.MULTILINE)), "in mid run"
     assert run.replaced == len(VICTIMS)
     assert_same(run_plan(run.setup.plan, REPLAY, run.setup.env, ITERATIONS)[0], run.state, 0)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("engine", ENGINES)
-def test_an_asynchronous_run_goes_on_although_actors_shards_and_learners_are_killed(
-    engine: str, nodes: Callable[[], Nodes], capfd: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("policy", "is_large"), [("replay_async", False), ("replay_async", True), ("replay", True)])
+def test_a_run_goes_on_although_actors_shards_and_learners_are_killed(
+    policy: str,
+    is_large: bool,
+    engine: str,
+    nodes: Callable[[], Nodes],
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
-    run = start_run("replay_async", engine, nodes)
-    assert kill_in_turn(run, LONGER) == list(range(LONGER)), "every iteration is reported once"
-    lines = re.findall(LINE, capfd.readouterr().err, re.MULTILINE)
-    assert [line[0] for line in lines] == list(VICTIMS)
+    """Also with a replay that stays in place: then only what a lost shard had is lost."""
+    if is_large:
+        monkeypatch.setattr("fragmenta.engines.in_place.IN_PLACE_BYTES", 0)
+    run, iterations = start_run(policy, engine, nodes), LONGER if policy == "replay_async" else ITERATIONS
+    assert kill_in_turn(run, iterations) == list(range(iterations)), "every iteration is reported once"
+    check_messages(capfd.readouterr().err, iterations, is_large)
     assert run.replaced == len(VICTIMS)
     assert int(run.state.learner.updates) > 0
     assert int(run.state.replay.filled) > 0

@@ -20,6 +20,7 @@ import fragmenta
 from fragmenta import PPO, ConfigError, Environment, Transition, World, make
 from fragmenta.envs import ADAPTERS, Box, Dict, Discrete, MultiDiscrete, Space
 from fragmenta.envs.packages import NO_LIMIT
+from fragmenta.evaluation.evaluate import evaluate
 from fragmenta.rl import keys_by_index
 
 ENVS, STEPS = 4, 100
@@ -276,6 +277,46 @@ def test_mappo_trains() -> None:
     installed("jaxmarl")
     algorithm = fragmenta.MAPPO(num_envs=4, horizon=10, total_steps=80)
     assert fragmenta.train(algorithm, "jaxmarl:switch_riddle").summary["total_steps"] == 80
+
+
+def strict(env: Environment) -> Environment:
+    """The environment with other rewards: -1 for an illegal action where there is a legal one, otherwise 0."""
+    kind: Any = type(env)
+
+    class Strict(kind):
+        def advance(self, state: Any, action: jax.Array, key: jax.Array) -> Any:
+            legal = self.observe(state)["action_mask"].reshape(*action.shape, -1) > 0
+            is_illegal = jnp.any(legal, -1) & ~jnp.take_along_axis(legal, action[..., None], -1)[..., 0]
+            following, reward, terminated = super().advance(state, action, key)
+            penalty = -is_illegal.astype(jnp.float32)
+            return following, penalty if jnp.ndim(reward) else jnp.sum(penalty), terminated
+
+    return Strict(**{field.name: getattr(env, field.name) for field in dataclasses.fields(env)})
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("name", "algorithm"),
+    [
+        ("jumanji:Snake-v1", "ppo"),
+        ("jumanji:Game2048-v1", "dqn"),
+        ("jumanji:Minesweeper-v0", "ppo"),  # two numbers are one action, since the mask is of both
+        ("jumanji:RobotWarehouse-v0", "ppo"),  # several choices
+        ("jaxmarl:HeuristicEnemySMAX", "mappo"),
+        ("jaxmarl:hanabi", "vdn"),
+    ],
+)
+def test_training_and_evaluation_take_legal_actions_only(name: str, algorithm: str) -> None:
+    installed(name.partition(":")[0])
+    env = strict(dataclasses.replace(make(name), max_steps=8))
+    settings = {"dqn": {"learning_starts": 64}, "vdn": {"learning_starts": 64}}.get(algorithm, {})
+    short = {"num_envs": 4, "horizon": 16, "hidden": (16,), "total_steps": 1_024, **settings}
+    result = fragmenta.train(algorithm, env, **short)
+    assert {record["return_mean"] for record in result.metrics if record["episodes"]} == {0.0}
+    for is_likeliest in (True, False):
+        evaluation = evaluate(result.algorithm, env, result.params, 8, deterministic=is_likeliest)
+        assert set(evaluation.returns) == {0.0}
+    assert (np.asarray(rollout(env)[1].reward) < 0).any(), "no random action is illegal: the test saw too little"
 
 
 @pytest.mark.parametrize("package", ADAPTERS)

@@ -14,11 +14,13 @@ import pytest
 from safetensors.numpy import load_file
 
 from fragmenta import A2C, MAPPO, PPO, Algorithm, EnvOptions, RecurrentPPO, Stack, load, make, train
+from fragmenta.algorithms import DQN, MADDPG, VDN, DiscreteSAC
 from fragmenta.envs import Environment
 from fragmenta.evaluation.export import export, exported_policy
 from fragmenta.rl import keys_by_index
 from fragmenta.runs.run_directory import named_arrays
 from fragmenta_core.spaces import assemble, leaves
+from small_teams import UnlikeTeam
 
 SMALL: dict[str, Any] = {"num_envs": 4, "horizon": 8, "hidden": (8,), "total_steps": 32}
 
@@ -35,13 +37,21 @@ def some_inputs(algorithm: Algorithm, env: Environment, rows: int) -> dict[str, 
     return inputs
 
 
+def assert_legal(inputs: dict[str, Any], actions: Any) -> None:
+    """Assert that actions are legal, where some are, if observations say which."""
+    if isinstance(inputs["observation"], dict) and "action_mask" in inputs["observation"]:
+        legal = inputs["observation"]["action_mask"] > 0
+        is_legal = np.take_along_axis(legal, np.asarray(actions)[..., None], axis=-1)[..., 0]
+        assert is_legal[legal.any(axis=-1) & inputs.get("alive", True)].all()
+
+
 def decisions(algorithm: Algorithm, env: Environment, params: Any, inputs: dict[str, Any], key: Any) -> list[Any]:
     keys = None if key is None else keys_by_index(key, len(jax.tree.leaves(inputs["observation"])[0]))
     arguments = inputs["observation"], inputs.get("alive", ()), inputs.get("memory", ())
     return jax.tree.leaves(jax.jit(lambda *arguments: algorithm.decide(env, params, *arguments, keys))(*arguments))
 
 
-@pytest.mark.brief("RecurrentPPO*")
+@pytest.mark.brief("RecurrentPPO*", "DQN*")
 @pytest.mark.parametrize(
     ("algorithm", "env"),
     [
@@ -49,6 +59,10 @@ def decisions(algorithm: Algorithm, env: Environment, params: Any, inputs: dict[
         (A2C(**SMALL), Stack(make("Pendulum-v1"), 2)),
         (RecurrentPPO(**SMALL, memory=4), make("CartPole-v1")),
         (MAPPO(num_envs=4, horizon=5, hidden=(8,), shared=False), make("ProbeTeam")),
+        (DQN(num_envs=4, hidden=(8,)), make("ProbeMask")),
+        (DiscreteSAC(num_envs=4, hidden=(8,)), make("ProbeMask")),
+        (VDN(num_envs=4, hidden=(8,)), UnlikeTeam()),
+        (MADDPG(num_envs=4, hidden=(8,)), UnlikeTeam()),
         pytest.param(A2C(**SMALL), make("host_envs:Parts", EnvOptions(env_mode="serial")), marks=pytest.mark.full),
     ],
     ids=lambda value: type(value).__name__,
@@ -63,9 +77,11 @@ def test_the_same_actions_for_any_number_of_rows(algorithm: Algorithm, env: Envi
     for rows in (1, 6):
         inputs = some_inputs(algorithm, env, rows)
         actual = jax.tree.leaves(greedy.call(*inputs.values()))
+        assert_legal(inputs, actual[0])
         for a, b in zip(actual, decisions(algorithm, env, params, inputs, None), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
         actual = jax.tree.leaves(sampling.call(*inputs.values(), jax.random.key_data(key)))
+        assert_legal(inputs, actual[0])
         for a, b in zip(actual, decisions(algorithm, env, params, inputs, key), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 

@@ -1,5 +1,6 @@
 """A policy in ONNX acts like `decide`, in a runtime that knows nothing of JAX."""
 
+import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -11,13 +12,15 @@ import numpy as np
 import pytest
 
 from fragmenta import A2C, MAPPO, PPO, Algorithm, EnvOptions, RecurrentPPO, Stack, load, make, train
+from fragmenta.algorithms import ALGORITHMS
 from fragmenta.cli.main import main
 from fragmenta.envs import Environment
 from fragmenta.errors import ConfigError
 from fragmenta.evaluation.export import decide_function, export, policy_inputs
 from fragmenta.evaluation.onnx_model import onnx_model
 from fragmenta.evaluation.onnx_rules import RULES
-from fragmenta_core.spaces import Box, Discrete, MultiDiscrete
+from fragmenta_core.spaces import Box, Dict, Discrete, MultiDiscrete, assemble, leaves
+from small_teams import AimingTeam, UnlikeTeam
 
 onnxruntime = pytest.importorskip("onnxruntime", reason="needs fragmenta[onnx]")
 SMALL: dict[str, Any] = {"num_envs": 4, "horizon": 8, "hidden": (16, 8), "total_steps": 32}
@@ -38,7 +41,8 @@ class Shown(Environment):
         return self._spaces[1]
 
     def initial(self, key: jax.Array) -> Any:
-        return jnp.zeros(self.observation_space.shape, self.observation_space.dtype)
+        parts = (jnp.zeros(shape, dtype) for _, shape, dtype in leaves(self.observation_space))
+        return assemble(self.observation_space, parts)
 
     def observe(self, state: Any) -> Any:
         return state
@@ -90,8 +94,8 @@ def acts_the_same(algorithm: Algorithm, env: Environment, params: Any, tolerance
     rng = np.random.default_rng(0)
     for rows in (1, 7):
         values = jax.tree.map(lambda shape, rows=rows: some_values(shape, rows, rng), inputs)
-        leaves = [leaf for value in (values[name] for name in inputs) for leaf in jax.tree.leaves(value)]
-        given = dict(zip((tensor.name for tensor in session.get_inputs()), leaves, strict=True))
+        arrays = [array for value in (values[name] for name in inputs) for array in jax.tree.leaves(value)]
+        given = dict(zip((tensor.name for tensor in session.get_inputs()), arrays, strict=True))
         actual = session.run(None, given)
         expected = jax.tree.leaves(jax.jit(decide)(*(values[name] for name in inputs)))
         for a, b in zip(actual, expected, strict=True):
@@ -103,6 +107,65 @@ def acts_the_same(algorithm: Algorithm, env: Environment, params: Any, tolerance
 @pytest.mark.parametrize("case", CASES)
 def test_the_same_actions_for_any_number_of_rows(case: str) -> None:
     algorithm, env = CASES[case]
+    acts_the_same(algorithm, env, some_params(algorithm, env), 1e-4)
+
+
+TEAMS, CONTINUOUS = ("mappo", "ippo", "vdn", "qmix", "maddpg"), ("sac", "td3", "ddpg")
+SEVERAL_CHOICES = ("ppo", "ppo_gru", "ppo_lstm", "ppo_transformer", "a2c", "reinforce", "impala")
+SWITCHES: dict[str, tuple[dict[str, Any], ...]] = {
+    "dqn": (
+        *({"dueling": True}, {"noisy": True}, {"distribution": "c51"}, {"distribution": "quantile"}),
+        {"dueling": True, "noisy": True, "distribution": "c51"},
+    ),
+    "r2d2": ({"dueling": False}, {"cell": "lstm"}, {"cell": "transformer"}),
+    **dict.fromkeys(SEVERAL_CHOICES, ({"normalize_observations": True},)),
+    **dict.fromkeys(TEAMS, ({"shared": True}, {"shared": False})),
+}
+"""What else the networks of an algorithm may look like, besides by default."""
+
+
+def with_masks(seen: Box, actions: Discrete | MultiDiscrete, entries: int, dtype: str) -> Environment:
+    return Shown(Dict((("action_mask", Box(0, 1, (entries,), dtype)), ("observation", seen))), actions)
+
+
+def environments(name: str) -> dict[str, Environment]:
+    """One environment of each kind that the algorithm takes."""
+    vector, two = Box(-1.0, 1.0, (3,)), Box(-2.0, 1.0, (2,))
+    if name in TEAMS:
+        continuous = {"continuous": AimingTeam()} if name == "maddpg" else {}
+        return {"plain": make("ProbeTeam"), "masks": UnlikeTeam(), **continuous}
+    if name in CONTINUOUS:
+        return {"plain": Shown(vector, two), "images": Shown(SMALL_CAMERA, two)}
+    by_kind: dict[str, Environment] = {
+        "plain": Shown(vector, Discrete(4)),
+        "images": Shown(SMALL_CAMERA, Discrete(4)),
+        "masks": with_masks(vector, Discrete(4), 4, "int8"),
+        "images masks": with_masks(SMALL_CAMERA, Discrete(4), 4, "bool"),
+    }
+    if name in SEVERAL_CHOICES:
+        by_kind["choices masks"] = with_masks(vector, MultiDiscrete((3, 2)), 5, "float32")
+    return by_kind
+
+
+def tiny(name: str, switches: dict[str, Any]) -> Algorithm:
+    fields = {field.name for field in dataclasses.fields(ALGORITHMS[name])}
+    sizes = {"num_envs": 4, "hidden": (16, 8), "memory": 4, "window": 3}
+    return ALGORITHMS[name](**{field: size for field, size in sizes.items() if field in fields}, **switches)
+
+
+EVERY = {
+    " ".join((name, *(f"{switch}={value}" for switch, value in switches.items()), kind)): (tiny(name, switches), env)
+    for name in ALGORITHMS
+    for switches in ({}, *SWITCHES.get(name, ()))
+    for kind, env in environments(name).items()
+}
+
+
+@pytest.mark.brief("a2c choices masks", "sac plain", "dqn distribution=c51 masks")
+@pytest.mark.parametrize("case", EVERY)
+def test_every_algorithm_is_exported_with_masks_and_without(case: str) -> None:
+    algorithm, env = EVERY[case]
+    algorithm.validate(env)
     acts_the_same(algorithm, env, some_params(algorithm, env), 1e-4)
 
 
@@ -148,12 +211,15 @@ OPERATIONS: dict[str, Any] = {
     "and": lambda x: (x > 0) & (x < 1),
     "or": lambda x: (x > 1) | (x < 0),
     "not": lambda x: ~(x > 0),
+    "reduce_or": lambda x: (x > 1).any(1),
+    "reduce_and": lambda x: (x > -1).all(1),
     "reduce_sum": lambda x: x.sum(1),
     "reduce_max": lambda x: x.max(1),
     "reduce_min": lambda x: x.min(1),
     "argmax": lambda x: x.argmax(1),
     "argmin": lambda x: x.argmin(1),
     "copy": jnp.copy,
+    "stop_gradient": jax.lax.stop_gradient,
     "clamp": lambda x: jax.lax.clamp(-0.5, x, 0.5),
     "select_n": lambda x: jnp.where(x > 0, x, 7.0),
     "reshape": lambda x: x.reshape(-1, 2, 3),

@@ -1,5 +1,6 @@
 """PettingZoo teams: agents that drop out keep their index, truncation is not termination, and MAPPO trains them."""
 
+import dataclasses
 import sys
 import types
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 import fragmenta
-from fragmenta import MAPPO, PPO, Cluster, ConfigError, Discrete, EnvOptions, make
+from fragmenta import IPPO, MADDPG, MAPPO, PPO, QMIX, VDN, Box, Cluster, ConfigError, Discrete, EnvOptions, make
 from fragmenta.envs import host
 from fragmenta.envs.host import HostEnvironment
 from fragmenta.evaluation.evaluate import evaluate
@@ -144,11 +145,46 @@ def test_unlike_spaces_are_padded_and_what_is_padded_or_illegal_is_never_done(ma
         assert world.observation["observation"][0].tolist() == [[0, 0, 0, 0], [1, 0, 1, 2]]
         legal = [[0, 1, 0], [0, 1, 1]] if masks != "none" else [[1, 1, 0], [1, 1, 1]]
         assert world.observation["action_mask"][0].tolist() == legal
-    algorithms = (SMALL, fragmenta.VDN(num_envs=6, batch_size=6, learning_starts=6, hidden=(8,), total_steps=48))
+    algorithms = (SMALL, VDN(**REPLAY))
     for algorithm in algorithms if masks == "info" else algorithms[1:]:
         result = fragmenta.train(algorithm, env)
         for deterministic in (True, False):
             assert evaluate(algorithm, env, result.params, 4, deterministic=deterministic).unfinished == 0
+
+
+REPLAY: dict[str, Any] = {"num_envs": 6, "batch_size": 6, "learning_starts": 6, "hidden": (8,), "total_steps": 48}
+LEARNERS: dict[str, Any] = {
+    "ippo": IPPO(**dataclasses.asdict(SMALL)),
+    "vdn": VDN(**REPLAY),
+    "qmix": QMIX(mixing=8, hypernetwork=8, **REPLAY),
+    "maddpg": MADDPG(**REPLAY),
+}
+TEAMS: dict[str, tuple[str, dict[str, Any]]] = {
+    "unlike": ("unlike_team", {"masks": "info"}),
+    "spread": ("mpe/simple_spread_v3", {}),
+    "continuous": ("mpe/simple_spread_v3", {"continuous_actions": True}),
+}
+
+
+@pytest.mark.brief("ippo-continuous", "qmix-unlike")
+@pytest.mark.parametrize(
+    ("name", "team_name"),
+    [
+        pytest.param(name, team_name, id=f"{name}-{team_name}")
+        for team_name in TEAMS
+        for name in (LEARNERS if team_name != "continuous" else ("ippo", "maddpg"))
+    ],
+)
+def test_all_algorithms_for_teams_train(name: str, team_name: str) -> None:
+    package, arguments = TEAMS[team_name]
+    if package.startswith("mpe"):
+        pytest.importorskip("mpe2")
+    options = EnvOptions(env_args=arguments, env_mode="processes", env_workers=1)
+    algorithm, env = LEARNERS[name], make(f"pettingzoo:{package}", options)
+    assert isinstance(env.action_space, Box if team_name == "continuous" else Discrete)
+    result = fragmenta.train(algorithm, env)
+    assert result.summary["total_steps"] >= 48
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(result.params))
 
 
 def module(**attributes: Any) -> types.ModuleType:

@@ -4,15 +4,20 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
+import jax
 import numpy as np
 import pytest
 from gymnasium import spaces
 
 import fragmenta
 from fragmenta import MAPPO, ConfigError, RecurrentPPO
+from fragmenta.algorithms import ALGORITHMS
 from fragmenta.envs.host import seeds_of
+from fragmenta.envs.probes import ProbeMask
 from fragmenta.evaluation.evaluate import episode_keys, evaluate
+from fragmenta.runs.predicting import TrainedPolicy
 from host_envs import Counter, Parts
+from small_teams import UnlikeTeam
 
 SMALL = {"num_envs": 2, "horizon": 16, "hidden": (8,), "minibatches": 2, "epochs": 1, "total_steps": 32}
 
@@ -124,6 +129,28 @@ def test_a_team_predicts_for_all_its_agents() -> None:
     shape = env.observation_space.shape  # pyright: ignore[reportAttributeAccessIssue]
     actions, _ = result.predict(np.zeros((3, env.num_agents, *shape), np.float32))
     assert actions.shape[:2] == (3, env.num_agents)
+
+
+@pytest.mark.brief("dqn", "vdn")
+@pytest.mark.parametrize("name", ["dqn", "sac_discrete", "ppo_lstm", "vdn", "maddpg"])
+def test_illegal_actions_are_never_predicted(name: str) -> None:
+    env: Any = UnlikeTeam() if name in ("vdn", "maddpg") else ProbeMask()
+    algorithm = ALGORITHMS[name](num_envs=4, hidden=(8,))  # pyright: ignore[reportCallIssue]
+    policy = TrainedPolicy(algorithm, env, algorithm.params(algorithm.init(env, jax.random.key(0))))
+    rng = np.random.default_rng(0)
+    mask, seen = (dict(env.observation_space.spaces)[part].shape for part in ("action_mask", "observation"))
+    team = (env.agents,) if env.team_size else ()
+    legal = rng.random((200, *team, *mask)) < 0.5
+    legal[..., 0] |= ~legal.any(axis=-1)
+    numbers = rng.normal(size=(200, *team, *seen)).astype(np.float32)
+
+    def are_legal(mask: np.ndarray, deterministic: bool) -> np.ndarray:
+        actions, _ = policy.predict({"action_mask": mask, "observation": numbers}, deterministic=deterministic)
+        return np.take_along_axis(legal, actions[..., None], axis=-1)
+
+    for deterministic in (True, False):
+        assert are_legal(legal, deterministic).all()
+        assert not are_legal(np.ones_like(legal), deterministic).all(), "the mask makes no difference here"
 
 
 @pytest.mark.full

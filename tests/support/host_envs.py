@@ -104,3 +104,17 @@ class Fussy(gymnasium.Env):
     def _info(self) -> dict[str, np.ndarray]:
         self.legal = int(self.np_random.integers(3))
         return {"action_mask": np.eye(3, dtype=np.int8)[self.legal]}
+
+
+class FussyInParts(Fussy):
+    """The same in a part of its observations."""
+
+    observation_space = spaces.Dict({"action_mask": spaces.MultiBinary(3), "seen": Fussy.observation_space})
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict]:
+        seen, mask = super().reset(seed=seed)
+        return {**mask, "seen": seen}, {}
+
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict]:
+        seen, reward, terminated, truncated, mask = super().step(action)
+        return {**mask, "seen": seen}, reward, terminated, truncated, {}

@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fragmenta.envs import Box, Dict, Discrete, Environment, Transition
+from fragmenta.envs import Box, Dict, Discrete, Environment, MultiDiscrete, Transition
+from fragmenta.envs.probes import ProbeMask, ProbeMaskState
 
 
 class Gelu(nn.Module):
@@ -50,6 +51,38 @@ class Flat(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         return x.reshape(-1)
+
+
+class Leaky(nn.Module):
+    """A memory that fades: the mean of what was seen, with a weight that is learned."""
+
+    units: int
+
+    @property
+    def size(self) -> int:
+        return self.units
+
+    @nn.compact
+    def __call__(self, memory: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        keep = nn.sigmoid(self.param("keep", nn.initializers.constant(2.0), (self.units,)))
+        memory = keep * memory + (1.0 - keep) * nn.tanh(nn.Dense(self.units)(x))
+        return memory, memory
+
+
+class Normed(nn.Module):
+    """Keeps statistics, which nothing updates."""
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return nn.BatchNorm(use_running_average=False)(nn.Dense(4)(x))
+
+
+class Dropping(nn.Module):
+    """Draws random numbers."""
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return nn.Dropout(0.5, deterministic=False)(nn.Dense(4)(x))
 
 
 def slow_adam(rate: Any) -> optax.GradientTransformation:
@@ -111,3 +144,26 @@ class Forbidden(Environment):
     def advance(self, state: ForbiddenState, action: jax.Array, key: jax.Array) -> Any:
         reward = jnp.where(action == state.best, 1.0 + self.bonus, 1.0)
         return self.initial(key), jnp.where(state.legal[action], reward, 0.0), ~state.legal[action]
+
+
+@dataclasses.dataclass(frozen=True)
+class ForbiddenPairs(ProbeMask):
+    """Two actions at a time, each as in ProbeMask, with a mask and a sign of its own; the reward is their mean."""
+
+    @property
+    def observation_space(self) -> Dict:
+        return Dict((("action_mask", Box(0.0, 1.0, (2, 4), "bool")), ("observation", Box(-1.0, 1.0, (2,)))))
+
+    @property
+    def action_space(self) -> MultiDiscrete:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return MultiDiscrete((4, 4))
+
+    def initial(self, key: jax.Array) -> ProbeMaskState:
+        return jax.vmap(ProbeMask().initial)(jax.random.split(key))
+
+    def observe(self, state: ProbeMaskState) -> dict[str, jax.Array]:
+        return {"action_mask": state.legal, "observation": state.sign}
+
+    def advance(self, state: ProbeMaskState, action: jax.Array, key: jax.Array) -> Any:
+        state, reward, ended = jax.vmap(ProbeMask().advance)(state, action, jax.random.split(key))
+        return state, jnp.mean(reward), jnp.any(ended)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fragmenta import Box, Dict, Discrete, TeamEnvironment
+from fragmenta import Box, Dict, Discrete, MultiDiscrete, TeamEnvironment
 
 PAYOFF = ((0.0, 1.0), (1.0, 8.0))
 
@@ -107,3 +107,91 @@ class UnlikeTeam(TeamEnvironment):
         mask = self.observe(state)["action_mask"]
         is_legal = jnp.take_along_axis(mask, action[:, None], axis=1)[:, 0] > 0
         return state, jnp.where(is_legal, action / self.agents, -100.0), jnp.ones((), bool)
+
+
+@dataclasses.dataclass(frozen=True)
+class HintedTeam(TeamEnvironment):
+    """One step of two actions. An agent observes a number of its own; the part `hint` says which action pays 1."""
+
+    max_steps: int = 10
+    agents: int = dataclasses.field(default=2, kw_only=True)
+
+    @property
+    def observation_space(self) -> Dict:
+        return Dict((("hint", Box(0.0, 1.0, (3,))), ("observation", Box(-1.0, 1.0, (1,)))))
+
+    @property
+    def action_space(self) -> Discrete:
+        return Discrete(2)
+
+    def initial(self, key: jax.Array) -> NumberState:
+        return NumberState(jax.random.randint(key, (self.agents,), 0, 2))
+
+    def observe(self, state: NumberState) -> dict[str, jax.Array]:
+        return {"hint": jax.nn.one_hot(state.number, 3), "observation": jnp.linspace(-1.0, 1.0, self.agents)[:, None]}
+
+    def advance(
+        self, state: NumberState, action: jax.Array, key: jax.Array
+    ) -> tuple[NumberState, jax.Array, jax.Array]:
+        return state, (action == state.number).astype(jnp.float32), jnp.ones((), bool)
+
+
+class RecallState(NamedTuple):
+    """What each agent saw at first, and how many steps there were."""
+
+    number: jax.Array
+    time: jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class RecallTeam(TeamEnvironment):
+    """Three steps: each agent observes its number, 0 or 1, at the first alone, and gets 1 if its last action is it."""
+
+    max_steps: int = 10
+    agents: int = dataclasses.field(default=2, kw_only=True)
+
+    @property
+    def observation_space(self) -> Box:
+        return Box(-1.0, 1.0, (1,))
+
+    @property
+    def action_space(self) -> Discrete:
+        return Discrete(2)
+
+    def initial(self, key: jax.Array) -> RecallState:
+        return RecallState(jax.random.randint(key, (self.agents,), 0, 2), jnp.zeros((), jnp.int32))
+
+    def observe(self, state: RecallState) -> jax.Array:
+        return jnp.where(state.time == 0, 2.0 * state.number - 1.0, 0.0)[:, None]
+
+    def advance(
+        self, state: RecallState, action: jax.Array, key: jax.Array
+    ) -> tuple[RecallState, jax.Array, jax.Array]:
+        is_last = state.time == 2
+        reward = jnp.where(is_last & (action == state.number), 1.0, 0.0)
+        return RecallState(state.number, state.time + 1), reward, is_last
+
+
+@dataclasses.dataclass(frozen=True)
+class SightedTeam(TeamEnvironment):
+    """One step; agents observe small images and choose two integers, and all of it pays 1."""
+
+    max_steps: int = 10
+    agents: int = dataclasses.field(default=2, kw_only=True)
+
+    @property
+    def observation_space(self) -> Box:
+        return Box(0.0, 255.0, (8, 8, 1), "uint8")
+
+    @property
+    def action_space(self) -> MultiDiscrete:
+        return MultiDiscrete((2, 3))
+
+    def initial(self, key: jax.Array) -> jax.Array:
+        return jax.random.randint(key, (self.agents, 8, 8, 1), 0, 256).astype(jnp.uint8)
+
+    def observe(self, state: jax.Array) -> jax.Array:
+        return state
+
+    def advance(self, state: jax.Array, action: jax.Array, key: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        return state, jnp.ones(self.agents), jnp.ones((), bool)

@@ -1,5 +1,6 @@
 """A large state: what a checkpoint contains of it, and how often it is copied."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +36,17 @@ def trained(run: Path | None, steps: int, **saving: Any) -> fragmenta.Result:
     return fragmenta.train(SMALL, "CartPole-v1", run_dir=run, total_steps=steps, options=options, progress=False)
 
 
+def summary_of(run: Path) -> dict[str, Any]:
+    return json.loads((run / "summary.json").read_text())
+
+
 @pytest.mark.full
 def test_with_its_replay_a_run_continues_exactly(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     whole = trained(None, 640)
     trained(tmp_path / "run", 320, save_replay=True)
     assert main(["resume", str(tmp_path / "run"), "--total-steps", "640"]) == 0
     assert "its replay continues where it was" in capsys.readouterr().out
+    assert summary_of(tmp_path / "run")["resumed_replay"] == "continues"
     resumed = CheckpointFolder(tmp_path / "run" / "checkpoints").newest()
     for name, array in to_arrays(whole.state).items():
         np.testing.assert_array_equal(array, resumed.arrays[name], err_msg=name)
@@ -52,6 +58,7 @@ def test_without_it_a_run_fills_another_before_it_learns(tmp_path: Path, capsys:
     assert not [name for name in saved.arrays if name.startswith("replay")]
     assert main(["resume", str(tmp_path / "run"), "--total-steps", "384"]) == 0
     assert "its replay fills anew, because it was not saved" in capsys.readouterr().out
+    assert summary_of(tmp_path / "run")["resumed_replay"] == "refills"
     resumed = CheckpointFolder(tmp_path / "run" / "checkpoints").newest()
     # Four iterations of sixteen steps: the replay has all of them at the end, and had too few before each.
     assert resumed.steps == 384

@@ -13,6 +13,7 @@ from fragmenta.cli.main import main
 from fragmenta.cli.train import TrainOptions
 from fragmenta.envs import make
 from fragmenta.errors import ConfigError
+from fragmenta.training.stopping import StoppedError
 from fragmenta.zoo import CLASSIC, GAMES, RECIPES, ROBOTS, TEAMS, Recipe, RecipeCheck, recipe_named, train_recipe
 from fragmenta.zoo.recipe import Reference
 
@@ -20,7 +21,7 @@ QUICK = Recipe(
     "quick",
     "ppo",
     "CartPole-v1",
-    1_024,
+    4_096,
     5.0,
     Reference("gravity", "https://example.org", 9.0, note="a pole that nobody holds"),
     hyper_parameters={"num_envs": 8, "horizon": 16, "hidden": (8,), "epochs": 1},
@@ -64,10 +65,13 @@ def test_a_reference_says_who_reached_what_and_when() -> None:
     assert QUICK.source == "gravity: 9 (a pole that nobody holds)"
 
 
-def test_every_seed_must_reach_it() -> None:
-    assert RecipeCheck(QUICK, (6.0, 5.0)).is_ok
-    assert not RecipeCheck(QUICK, (6.0, 4.9)).is_ok
-    assert str(RecipeCheck(QUICK, (6.0, None))) == "reached 6.00, no episode, expected 5.00: below"
+def test_every_seed_must_reach_it_in_enough_episodes() -> None:
+    assert RecipeCheck(QUICK, 4_096, (6.0, 5.0), (100, 200)).is_ok
+    assert not RecipeCheck(QUICK, 4_096, (6.0, 4.9), (200, 200)).is_ok
+    few = RecipeCheck(QUICK, 4_096, (6.0, 5.0), (200, 99))
+    assert str(few) == "reached 6.00, 5.00, expected 5.00: too few episodes: 99 of 100"
+    assert not few.is_ok
+    assert str(RecipeCheck(QUICK, 64, (6.0, None), (1, 0))) == "reached 6.00, no episode, expected 5.00: below"
 
 
 @pytest.mark.full
@@ -75,7 +79,8 @@ def test_every_seed_must_reach_it() -> None:
 def test_seeds_are_trained_together_or_one_after_another(env: str, tmp_path: Path) -> None:
     check = train_recipe(dataclasses.replace(QUICK, env=env), 3, 2, run_dir=tmp_path / "run", progress=False)
     assert check.is_ok
-    assert len(set(check.returns)) == 2
+    assert len(set(check.returns)) == len(set(check.episodes)) == 2
+    assert (check.steps, min(check.episodes) >= 100) == (4_096, True)
     assert {path.name for path in (tmp_path / "run").glob("seed-*")} == {"seed-3", "seed-4"}
 
 
@@ -109,10 +114,69 @@ def test_the_command_trains_and_checks(tmp_path: Path, capsys: Any) -> None:
 @pytest.mark.full
 @pytest.mark.usefixtures("quick_ones")
 def test_several_recipes_get_a_table_and_a_directory_each(tmp_path: Path, capsys: Any) -> None:
-    assert main(["zoo", "quick", "hopeless", "--run-dir", "both", "--total-steps", "512"]) == 1
-    rows = re.findall(r"│ (\w+) .*│ (ok|below) +│", capsys.readouterr().out)
-    assert rows == [("quick", "ok"), ("hopeless", "below")]
+    assert main(["zoo", "quick", "hopeless", "--run-dir", "both", "--total-steps", "8192"]) == 1
+    output = capsys.readouterr().out
+    assert re.findall(r"│ (\w+) +│ ([0-9,]+) │ .*│ (ok|below) +│", output) == [
+        ("quick", "8,192", "ok"),  # not the steps of the recipe
+        ("hopeless", "8,192", "below"),
+    ]
+    assert output.endswith("2 recipes: 1 ok, 1 below\n")
     assert {path.name for path in (tmp_path / "both").iterdir()} == {"quick", "hopeless"}
+
+
+@pytest.fixture
+def only_three(monkeypatch: Any, tmp_path: Path) -> dict[str, Recipe]:
+    """Three recipes: of a package that is not installed, one that stops with an exception, and one that is fine."""
+    monkeypatch.chdir(tmp_path)
+    elsewhere = dataclasses.replace(QUICK, name="elsewhere", env="missing:Game")
+    recipes = {one.name: one for one in (elsewhere, dataclasses.replace(QUICK, name="broken"), QUICK)}
+    monkeypatch.setattr("fragmenta.cli.zoo.RECIPES", recipes)
+
+    def made(env: str) -> Any:
+        if env == "missing:Game":
+            raise ConfigError("this environment needs missing: pip install 'fragmenta[missing]'")
+        return make(env)
+
+    def trained(recipe: Recipe, *_: Any) -> RecipeCheck:
+        if recipe.name == "broken":
+            raise ZeroDivisionError("nothing to divide by")
+        return RecipeCheck(recipe, 2_048, (9.0,), (150,))
+
+    monkeypatch.setattr("fragmenta.cli.zoo.make", made)
+    monkeypatch.setattr("fragmenta.cli.zoo.train_recipe", trained)
+    return recipes
+
+
+@pytest.mark.usefixtures("only_three")
+def test_a_recipe_that_fails_does_not_lose_the_others(capsys: Any) -> None:
+    assert main(["zoo", "--all"]) == 1
+    output = capsys.readouterr()
+    assert "in trained\n    raise ZeroDivisionError" in output.err
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in output.out.splitlines() if "│" in line]
+    assert rows == [
+        ["elsewhere", "", "5", "", "skipped: this environment needs missing: pip install 'fragmenta[missing]'"],
+        ["broken", "", "5", "", "failed: ZeroDivisionError: nothing to divide by"],
+        ["quick", "2,048", "5", "9.00", "ok"],
+    ]
+    assert output.out.endswith("3 recipes: 1 skipped, 1 failed, 1 ok\n")
+
+
+def test_skipped_recipes_do_not_fail_but_are_counted(only_three: dict[str, Recipe], capsys: Any) -> None:
+    del only_three["broken"]
+    assert main(["zoo", "--all"]) == 0
+    assert capsys.readouterr().out.endswith("2 recipes: 1 skipped, 1 ok\n")
+
+
+@pytest.mark.usefixtures("only_three")
+def test_an_interrupted_command_shows_what_was_reached(monkeypatch: Any, capsys: Any) -> None:
+    def interrupted(recipe: Recipe, *_: Any) -> RecipeCheck:
+        if recipe.name == "quick":
+            raise StoppedError(2, "SIGINT: saved")
+        return RecipeCheck(recipe, 2_048, (9.0,), (150,))
+
+    monkeypatch.setattr("fragmenta.cli.zoo.train_recipe", interrupted)
+    assert main(["zoo", "--all"]) == 130
+    assert capsys.readouterr().out.endswith("2 recipes: 1 skipped, 1 ok\n")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Advantage actor-critic (Mnih et al., 2016): A2C where replicas wait for each other, A3C where they do not."""
+"""Advantage actor-critic (Mnih et al., 2016): A2C, or A3C where gradients may be of older parameters."""
 
 import dataclasses
 from typing import Any, ClassVar
@@ -14,7 +14,6 @@ from fragmenta.rl import (
     ValueFit,
     explained_variance,
     generalized_advantage,
-    next_values,
     normalize_advantage,
     split_each,
     value_fit,
@@ -29,20 +28,20 @@ class A2C(ActorCritic):
     allows_lag: ClassVar[bool] = True  # A3C tolerates gradients that are a few versions old
 
     limits: ClassVar[dict[str, Limit]] = {"gae_lambda": FRACTION}
+    without_memory: ClassVar[str] = ""
 
     num_envs: int = 8
     horizon: int = 8
     gae_lambda: float = 0.95
     """How far advantages look ahead: 0 is one step, 1 the whole episode."""
     normalize_advantages: bool = True
-    """Scale advantages to mean 0 and standard deviation 1; replicas under `central` then exchange statistics."""
+    """Scale advantages to mean 0 and standard deviation 1."""
 
     def iterate(self, env: Environment, state: State) -> tuple[State, dict[str, jax.Array]]:
         keys, act_keys = split_each(state.keys)
-        world, trajectory, _ = self.collect(env, self.params(state), state.world, act_keys)
-        normalizer, trajectory = self.normalized(state.normalizer, trajectory)
+        state, trajectory, _ = self.experience(env, state, act_keys)
         learner, losses = self.learn(env, state.learner, trajectory)
-        return State(world, learner, keys, normalizer), losses
+        return state._replace(learner=learner, keys=keys), losses
 
     @stage
     def learn(self, env: Environment, learner: Learner, trajectory: Transition) -> tuple[Learner, dict[str, jax.Array]]:
@@ -54,19 +53,14 @@ class A2C(ActorCritic):
     @stage
     def gradient(self, env: Environment, params: Any, trajectory: Transition) -> tuple[Any, tuple[Any, ValueFit]]:
         """The gradient of the loss on a trajectory, the losses, and the value fit."""
-
-        def value_of(observation: Any) -> jax.Array:
-            return self.value(params, self.encode(env, params, observation))
-
-        value = value_of(trajectory.observation)
-        next_value = next_values(value_of, value, trajectory, env.shortest_cut)
+        value, next_value = self.values_along(env, params, trajectory)
         advantage = generalized_advantage(trajectory, value, next_value, self.gamma, self.gae_lambda)
         target = advantage + value
 
         weight = normalize_advantage(advantage) if self.normalize_advantages else advantage
 
         def loss(params: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
-            encoded = self.encode(env, params, trajectory.observation)
+            encoded = self.encode_all(env, params, trajectory.observation)
             policy = self.policy(env, params, encoded)
             policy_loss = -jnp.mean(policy.log_prob(trajectory.action) * weight)
             value_loss = 0.5 * jnp.mean((self.value(params, encoded) - target) ** 2)

@@ -1,30 +1,22 @@
 """Shared by actor-critic algorithms: networks, acting, collecting trajectories, applying gradients."""
 
 import dataclasses
-import itertools
-import math
 from typing import Any, ClassVar, NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from fragmenta.algorithms.action_spaces import distribution_over, outputs_for
 from fragmenta.algorithms.encoding import Encoded
 from fragmenta.algorithms.limits import NOT_NEGATIVE, Limit
-from fragmenta.algorithms.neural import Learner, NeuralAlgorithm
-from fragmenta.envs import Box, Dict, Discrete, Environment, MultiDiscrete, Space, Transition, World
+from fragmenta.algorithms.neural import Learner
+from fragmenta.algorithms.normalizing import Normalizing
+from fragmenta.envs import Box, Dict, Environment, Transition, World
 from fragmenta.errors import ConfigError
-from fragmenta.rl import Categorical, MultiCategorical, Normal, fold_each, keys_by_index
+from fragmenta.rl import Categorical, MultiCategorical, Normal, fold_each, keys_by_index, next_values
 from fragmenta.rl.masks import masked_logits
-from fragmenta.rl.normalize import (
-    LIMIT,
-    Moments,
-    Normalizer,
-    add_observations,
-    no_moments,
-    running_returns,
-    standardized,
-)
+from fragmenta.rl.normalize import Normalizer
 from fragmenta.stage import stage
 
 
@@ -40,22 +32,15 @@ class State(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class ActorCritic(NeuralAlgorithm):
+class ActorCritic(Normalizing):
     """Separate policy and value networks; a subclass writes `iterate`, `learn` and `gradient`."""
 
-    limits: ClassVar[dict[str, Limit]] = {
-        "entropy_cost": NOT_NEGATIVE,
-        "value_cost": NOT_NEGATIVE,
-    }
+    limits: ClassVar[dict[str, Limit]] = {"entropy_cost": NOT_NEGATIVE, "value_cost": NOT_NEGATIVE}
 
     entropy_cost: float = 0.01
     """Weight of the entropy bonus, which keeps the policy exploring."""
     value_cost: float = 0.5
     """Weight of the value loss."""
-    normalize_observations: bool = False
-    """Standardise observations with running statistics, from all steps before the current iteration."""
-    normalize_rewards: bool = False
-    """Divide rewards by the running standard deviation of the discounted return; reported returns stay unscaled."""
     critic_only: tuple[str, ...] = ()
     """Parts of the observations that only the value function sees, such as the simulator's state."""
 
@@ -81,13 +66,8 @@ class ActorCritic(NeuralAlgorithm):
         if isinstance(env.action_space, Box):
             params["log_std"] = jnp.zeros(env.action_space.shape)
         keys = keys_by_index(train_key, self.num_envs)
-        normalizer = Normalizer()
-        if self.normalize_observations:
-            normalizer = normalizer._replace(observation=no_moments(env.observation_space))
-        if self.normalize_rewards:
-            zero = jnp.zeros(())
-            normalizer = normalizer._replace(reward=Moments(zero, zero, zero), running_return=jnp.zeros(self.num_envs))
-        return State(world, self.new_learner(params), keys, normalizer)
+        learner, memory = self.new_learner(params), self.fresh_memory(self.num_envs)
+        return State(world, learner, keys, self.new_normalizer(env), memory)
 
     def with_new_episodes(self, saved: State, fresh: State) -> State:
         normalizer = saved.normalizer._replace(running_return=fresh.normalizer.running_return)
@@ -112,6 +92,32 @@ class ActorCritic(NeuralAlgorithm):
         world, (trajectory, log_prob) = jax.lax.scan(tick, world, jnp.arange(self.horizon))
         return world, trajectory, log_prob
 
+    def experience(self, env: Environment, state: State, keys: jax.Array) -> tuple[State, Transition, jax.Array]:
+        """What `collect` does, with a memory if there is one: the state afterwards, the normalised trajectory with the
+        memory before its steps, and the log-probabilities of its actions."""
+        if not self.remembers:
+            world, trajectory, log_prob = self.collect(env, self.params(state), state.world, keys)
+            normalizer, trajectory = self.normalized(state.normalizer, trajectory)
+            return state._replace(world=world, normalizer=normalizer), trajectory, log_prob
+        policy = self.acting(self.params(state))
+
+        def tick(carry: tuple[World, Any], time: jax.Array) -> tuple[tuple[World, Any], tuple[Transition, Any, Any]]:
+            world, memory = carry
+            inputs = self.with_memory(world.observation, memory)
+            action, (log_prob, after) = self.act(env, policy, inputs, fold_each(keys, time))
+            world, transition = self.stepped(env, world, action)
+            after = self.kept(transition.terminated | transition.truncated, after)
+            return (world, after), (transition, log_prob, memory if self.in_chunks else ())
+
+        start = state.world, state.memory
+        (world, memory), (trajectory, log_prob, before) = jax.lax.scan(tick, start, jnp.arange(self.horizon))
+        normalizer, trajectory = self.normalized(state.normalizer, trajectory)
+        # Whole trajectories need the memory before their first step alone.
+        before = before if self.in_chunks else state.memory[None]
+        inputs = self.with_memory(trajectory.observation, before, trajectory.terminated | trajectory.truncated)
+        state = state._replace(world=world, memory=memory, normalizer=normalizer)
+        return state, trajectory._replace(observation=inputs), log_prob
+
     def acting(self, params: Any) -> Any:
         """The parameters in the precision used for acting."""
         return {
@@ -120,62 +126,46 @@ class ActorCritic(NeuralAlgorithm):
 
     @stage
     def act(self, env: Environment, params: Any, observation: Any, keys: jax.Array) -> tuple[Any, Any]:
-        """Sample an action for every observation, with its log-probability."""
-        policy = self.policy(env, params, self.encode(env, params, self.preprocess(params, observation)))
+        """Sample an action for every observation, with its log-probability, and the next memory if there is one."""
+        memory, policy = self._policy_after(env, params, observation)
         action = policy.sample(keys)
-        return action, policy.log_prob(action)
+        log_prob = policy.log_prob(action)
+        return action, (log_prob, memory) if self.remembers else log_prob
 
     def decide(
         self, env: Environment, params: Any, observation: Any, alive: Any, memory: Any, keys: jax.Array | None
     ) -> tuple[Any, Any]:
-        params = self.acting(params)
+        params, inputs = self.acting(params), self.with_memory(observation, memory)
         if keys is not None:
-            return self.act(env, params, observation, keys)[0], memory
-        return self.policy(env, params, self.encode(env, params, self.preprocess(params, observation))).mode(), memory
+            action, acted = self.act(env, params, inputs, keys)
+            return action, acted[1] if self.remembers else memory
+        memory, policy = self._policy_after(env, params, inputs)
+        return policy.mode(), memory
 
-    def normalized(self, normalizer: Normalizer, trajectory: Transition) -> tuple[Normalizer, Transition]:
-        """The updated running statistics, and the trajectory to learn from."""
-        if not self.normalize_observations and not self.normalize_rewards:
-            return normalizer, trajectory
-        return self.normalize(normalizer, trajectory)
+    def _policy_after(self, env: Environment, params: Any, inputs: Any) -> tuple[Any, Any]:
+        """The memory after observations, and the distribution over actions."""
+        memory, encoded = self.remember(env, params, self.preprocess(params, inputs))
+        return memory, self.policy(env, params, encoded)
 
-    @stage
-    def normalize(self, normalizer: Normalizer, trajectory: Transition) -> tuple[Normalizer, Transition]:
-        """Normalise a trajectory with the statistics used while acting, then update them with it."""
-        if self.normalize_observations:
-            moments = normalizer.observation
-            normalizer = normalizer._replace(observation=add_observations(moments, trajectory.observation))
-            observation = standardized(moments, trajectory.observation)
-            next_observation = standardized(moments, trajectory.next_observation)
-            trajectory = trajectory._replace(observation=observation, next_observation=next_observation)
-        if normalizer.reward is not None and normalizer.running_return is not None:
-            last, returns = running_returns(normalizer.running_return, trajectory, self.gamma)
-            reward = jnp.clip(trajectory.reward / normalizer.reward.std(), -LIMIT, LIMIT)
-            normalizer = normalizer._replace(reward=normalizer.reward.add(returns), running_return=last)
-            trajectory = trajectory._replace(reward=reward)
-        return normalizer, trajectory
+    def values_along(self, env: Environment, params: Any, trajectory: Transition) -> tuple[jax.Array, jax.Array]:
+        """The value before every step of a trajectory, and after it unless it terminated the episode."""
+
+        def value_of(observation: Any) -> jax.Array:
+            return self.value(params, self.encode(env, params, observation))
+
+        encoded, trajectory = self.with_next_memory(env, params, trajectory)
+        value = self.value(params, encoded)
+        return value, next_values(value_of, value, trajectory, env.shortest_cut)
 
     @stage
     def apply(self, learner: Learner, gradients: Any) -> Learner:
         """One optimizer step."""
         return self.updated(learner, gradients)
 
-    def preprocess(self, params: Any, observation: Any) -> Any:
-        """Standardise an observation, if observations are normalised."""
-        return standardized(params["moments"], observation) if self.normalize_observations else observation
-
     def policy(self, env: Environment, params: Any, encoded: Encoded) -> Categorical | MultiCategorical | Normal:
         """The distribution over actions for a batch of encoded observations; illegal actions are never drawn."""
         outputs: Any = self._policy_net(env).apply(params["policy"], encoded.actor)
-        outputs = masked_logits(outputs, encoded.legal)
-        space = env.action_space
-        if isinstance(space, Discrete):
-            return Categorical(outputs)
-        if isinstance(space, MultiDiscrete):
-            starts = list(itertools.accumulate(space.choices[:-1]))
-            return MultiCategorical(tuple(Categorical(part) for part in jnp.split(outputs, starts, axis=-1)))
-        assert isinstance(space, Box)
-        return Normal(outputs.reshape(*outputs.shape[:-1], *space.shape), params["log_std"])
+        return distribution_over(env.action_space, masked_logits(outputs, encoded.legal), params.get("log_std"))
 
     def value(self, params: Any, encoded: Encoded) -> jax.Array:
         """The value of a batch of encoded observations."""
@@ -183,17 +173,7 @@ class ActorCritic(NeuralAlgorithm):
         return outputs[..., 0]
 
     def _policy_net(self, env: Environment) -> nn.Module:
-        return self.head(_outputs(env.action_space), 0.01)
+        return self.head(outputs_for(env.action_space), 0.01)
 
     def _value_net(self) -> nn.Module:
         return self.head(1, 1.0)
-
-
-def _outputs(space: Space) -> int:
-    """The number of network outputs that parametrise a distribution over the space."""
-    if isinstance(space, Discrete):
-        return space.n
-    if isinstance(space, MultiDiscrete):
-        return sum(space.choices)
-    assert isinstance(space, Box)
-    return math.prod(space.shape)

@@ -22,6 +22,7 @@ class ActorReplay(OffPolicy):
     """An actor and critics on replayed steps; networks see actions between -1 and 1."""
 
     limits: ClassVar[dict[str, Limit]] = {"critics": COUNT}
+    without_memory: ClassVar[str] = "its replay holds single steps; use ppo, or --stack for the latest observations"
 
     total_steps: int = 50_000
     horizon: int = 1

@@ -1,4 +1,4 @@
-"""Axes of a training loop that can be divided among replicas."""
+"""Axes along which a training loop can be divided."""
 
 import dataclasses
 from collections.abc import Callable

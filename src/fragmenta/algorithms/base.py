@@ -22,8 +22,7 @@ class _Marker:
 class Algorithm:
     """A frozen dataclass of hyper-parameters with `init` and `iterate`; its fields are its command-line flags.
 
-    `iterate` is one training iteration over all environments as pure JAX; dividing them among replicas does not change
-    its result.
+    `iterate` is one training iteration over all environments as pure JAX; dividing them does not change its result.
     """
 
     allows_lag: ClassVar[bool] = False
@@ -32,11 +31,14 @@ class Algorithm:
     limits: ClassVar[dict[str, Limit]] = {"num_envs": COUNT, "total_steps": COUNT}
     """The range of each hyper-parameter, checked by `validate`; those of base classes are checked, too."""
 
+    used_if: ClassVar[dict[str, dict[str, Any]]] = {}
+    """Hyper-parameters that matter only if others have these values; those of base classes count, too."""
+
     traced_fields: ClassVar[tuple[str, ...]] = ()
     """The hyper-parameters that are data in JAX functions, not constants; set for a class made to change them."""
 
     num_envs: int = 4
-    """Environments in total, over all replicas."""
+    """Environments in total."""
     total_steps: int = 500_000
     """Environment steps in total."""
 
@@ -58,7 +60,7 @@ class Algorithm:
         return None
 
     def axes(self, env: Environment) -> tuple[Axis, ...]:
-        """The axes along which fragments may be replicated; a subclass may add its own, such as a population."""
+        """The axes along which the loop may be divided; a subclass may add its own, such as a population."""
         return (
             Axis("envs", "environments", self.num_envs, lambda n: (dataclasses.replace(self, num_envs=n), env)),
             Axis("agents", "agents", env.num_agents, lambda n: (self, env.with_agents(n)), hidden=True),
@@ -123,6 +125,6 @@ class Algorithm:
         the next memory. `params` are those that `params` returns; `alive` is the world's, for teams."""
         raise ConfigError(f"{type(self).__name__} does not define how to act after training: implement its decide()")
 
-    def fresh_memory(self, count: int) -> Any:
-        """The memory at the start of `count` episodes: empty, unless a subclass overrides it."""
+    def fresh_memory(self, count: int, agents: int = 1) -> Any:
+        """The memory at the start of `count` episodes of so many agents: empty, unless a subclass overrides it."""
         return ()

@@ -31,6 +31,10 @@ class DQN(OffPolicy):
         "exploration_share": FRACTION,
         "atoms": COUNT,
     }
+    used_if: ClassVar[dict[str, dict[str, Any]]] = {
+        name: {"noisy": False, "ladder": False} for name in ("exploration", "final_exploration", "exploration_share")
+    }
+    without_memory: ClassVar[str] = "use r2d2, which is dqn with a memory, from replayed sequences"
 
     learning_rate: float = 5e-4
     anneal: bool = True

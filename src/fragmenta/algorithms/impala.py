@@ -10,7 +10,7 @@ from fragmenta.algorithms.actor_critic import ActorCritic, State
 from fragmenta.algorithms.limits import FRACTION, POSITIVE, Limit
 from fragmenta.algorithms.neural import Learner
 from fragmenta.envs import Environment, Transition
-from fragmenta.rl import ValueFit, explained_variance, next_values, normalize_advantage, split_each, v_trace, value_fit
+from fragmenta.rl import ValueFit, explained_variance, normalize_advantage, split_each, v_trace, value_fit
 from fragmenta.stage import stage
 
 
@@ -21,11 +21,12 @@ class IMPALA(ActorCritic):
     allows_lag: ClassVar[bool] = True
 
     limits: ClassVar[dict[str, Limit]] = {"trace_decay": FRACTION, "clip_rho": POSITIVE, "clip_c": POSITIVE}
+    without_memory: ClassVar[str] = ""
 
     num_envs: int = 8
     horizon: int = 8
     normalize_advantages: bool = True
-    """Scale advantages to mean 0 and standard deviation 1; replicas under `central` then exchange statistics."""
+    """Scale advantages to mean 0 and standard deviation 1."""
     trace_decay: float = 0.95
     """Lambda of V-trace: how far corrections propagate back in time."""
     clip_rho: float = 1.0
@@ -35,10 +36,9 @@ class IMPALA(ActorCritic):
 
     def iterate(self, env: Environment, state: State) -> tuple[State, dict[str, jax.Array]]:
         keys, act_keys = split_each(state.keys)
-        world, trajectory, log_prob = self.collect(env, self.params(state), state.world, act_keys)
-        normalizer, trajectory = self.normalized(state.normalizer, trajectory)
+        state, trajectory, log_prob = self.experience(env, state, act_keys)
         learner, losses = self.learn(env, state.learner, trajectory, log_prob)
-        return State(world, learner, keys, normalizer), losses
+        return state._replace(learner=learner, keys=keys), losses
 
     @stage
     def learn(
@@ -54,13 +54,8 @@ class IMPALA(ActorCritic):
         self, env: Environment, params: Any, trajectory: Transition, log_prob: jax.Array
     ) -> tuple[Any, tuple[Any, ValueFit]]:
         """The gradient of the loss on a trajectory, possibly of an older policy, the losses, and the value fit."""
-
-        def value_of(observation: Any) -> jax.Array:
-            return self.value(params, self.encode(env, params, observation))
-
-        value = value_of(trajectory.observation)
-        next_value = next_values(value_of, value, trajectory, env.shortest_cut)
-        current = self.policy(env, params, self.encode(env, params, trajectory.observation))
+        value, next_value = self.values_along(env, params, trajectory)
+        current = self.policy(env, params, self.encode_all(env, params, trajectory.observation))
         log_ratio = current.log_prob(trajectory.action) - log_prob
         limits = self.clip_rho, self.clip_c
         target, advantage = v_trace(trajectory, value, next_value, log_ratio, self.gamma, self.trace_decay, *limits)
@@ -68,7 +63,7 @@ class IMPALA(ActorCritic):
         weight = normalize_advantage(advantage) if self.normalize_advantages else advantage
 
         def loss(params: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
-            encoded = self.encode(env, params, trajectory.observation)
+            encoded = self.encode_all(env, params, trajectory.observation)
             policy = self.policy(env, params, encoded)
             policy_loss = -jnp.mean(policy.log_prob(trajectory.action) * weight)
             value_loss = 0.5 * jnp.mean((self.value(params, encoded) - target) ** 2)

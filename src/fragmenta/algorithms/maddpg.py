@@ -7,25 +7,28 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from fragmenta.algorithms.actor_replay import ActorReplay
+from fragmenta.algorithms.actor_replay import ActorReplay, of_critics
+from fragmenta.algorithms.encoding import Encoded
 from fragmenta.algorithms.limits import NOT_NEGATIVE, POSITIVE, Limit
 from fragmenta.algorithms.off_policy import TargetLearner
-from fragmenta.algorithms.team import TeamNetworks, vector_space
-from fragmenta.envs import Box, Discrete, Environment
+from fragmenta.algorithms.team import NO_MEMORY, TeamNetworks
+from fragmenta.envs import Box, Discrete, Environment, World
 from fragmenta.rl import split_each
 from fragmenta.rl.masks import masked_logits
 from fragmenta.rl.replay import Batch
-from fragmenta.rl.teams import TeamView, beside_joint, joint, keys_of_agents, mask_absent, mean_present, team_view
+from fragmenta.rl.teams import TeamView, beside_joint, joint, keys_of_agents, mask_absent, mean_present
 from fragmenta.stage import stage
 
 
 @dataclasses.dataclass(frozen=True)
-class MADDPG(TeamNetworks, ActorReplay):
+class MADDPG(ActorReplay, TeamNetworks):
     """An actor per agent on its own observation; a critic per agent of the observations and actions of all agents.
 
     Each agent learns from its own rewards. Discrete actions are drawn by the Gumbel-softmax trick, with the gradient
     of the soft choice; continuous ones are deterministic, with noise.
     """
+
+    without_memory: ClassVar[str] = NO_MEMORY
 
     limits: ClassVar[dict[str, Limit]] = {
         "exploration_noise": NOT_NEGATIVE,
@@ -69,23 +72,29 @@ class MADDPG(TeamNetworks, ActorReplay):
 
     def init_params(self, env: Environment, key: jax.Array, observation: Any) -> dict[str, Any]:
         assert env.team_size is not None
-        width, size = vector_space(env).shape[0], self.action_size(env)
+        encoded = jax.eval_shape(lambda: self.init_agent(env, key, observation)[1])
+        size, everything = self.action_size(env), env.team_size * encoded.critic.shape[-1]
 
-        def init(net: Any, inputs: int, key: jax.Array) -> Any:
-            rows = self.numbered(env, jnp.zeros((1, env.num_agents, inputs)))[:, 0]
-            return self.init_each(env, lambda key: net.init(key, rows), key)
+        def init(net: Any, width: int, key: jax.Array) -> Any:
+            return self.init_each(env, lambda key: net.init(key, self.empty_inputs(env, width)), key)
 
         actor_key, critic_key = jax.random.split(key)
-        critic = init(self.critic_net(1), env.team_size * (width + size), critic_key)
-        return {"actor": init(self.actor_net(size), width, actor_key), "critic": critic}
+        params = self.init_each(env, lambda key: self.init_agent(env, key, observation)[0], key)
+        params["actor"] = init(self.actor_net(size), encoded.actor.shape[-1], actor_key)
+        params["critic"] = init(self.critic_net(1), everything + env.team_size * size, critic_key)
+        return params
+
+    def view(self, world: World) -> TeamView:
+        return TeamView(world.observation, world.alive)
 
     @stage
     def act(self, env: Environment, params: Any, observation: TeamView, keys: jax.Array, steps: jax.Array) -> jax.Array:
         """A sampled discrete action or a continuous one with noise, or a random one before learning starts."""
-        outputs, is_early = self.outputs(env, params["actor"], observation), steps < self.learning_starts
+        encoded, is_early = self.encode_each(env, params, observation), steps < self.learning_starts
+        outputs = self.outputs(env, params["actor"], encoded)
         each = keys_of_agents(keys, env.num_agents)
         if isinstance(env.action_space, Discrete):
-            logits = masked_logits(jnp.where(is_early, 0.0, outputs), observation.legal)
+            logits = masked_logits(jnp.where(is_early, 0.0, outputs), encoded.legal)
             return jax.vmap(jax.vmap(jax.random.categorical))(each, logits).astype(jnp.int32)
 
         def explore(key: jax.Array, best: jax.Array) -> jax.Array:
@@ -99,10 +108,10 @@ class MADDPG(TeamNetworks, ActorReplay):
     def decide(
         self, env: Environment, params: Any, observation: Any, alive: Any, memory: Any, keys: jax.Array | None
     ) -> tuple[Any, Any]:
-        view = team_view(observation, alive)
+        params, view = self.acting(params), TeamView(observation, alive)
         if keys is not None:
-            return self.act(env, self.acting(params), view, keys, jnp.asarray(self.total_steps)), memory
-        outputs = self.outputs(env, params["actor"], view)
+            return self.act(env, params, view, keys, jnp.asarray(self.total_steps)), memory
+        outputs = self.outputs(env, params["actor"], self.encode_each(env, params, view))
         if isinstance(env.action_space, Discrete):
             return jnp.argmax(outputs, axis=-1).astype(jnp.int32), memory
         return self.to_env(env, jnp.tanh(outputs)), memory
@@ -111,40 +120,41 @@ class MADDPG(TeamNetworks, ActorReplay):
     def gradient(self, env: Environment, learner: TargetLearner, batch: Batch, keys: jax.Array) -> tuple[Any, Any]:
         """The gradients of critics and actors on a batch, the error of every step, and the losses."""
         params, target, alive, next_alive = learner.params, learner.target, batch.alive, batch.next_alive
-        view, next_view = team_view(batch.observation, alive), team_view(batch.next_observation, next_alive)
-        everything, next_everything = joint(view.features), joint(next_view.features)
+        view, next_view = TeamView(batch.observation, alive), TeamView(batch.next_observation, next_alive)
+        encoded, next_encoded = self.encode_each(env, params, view), self.encode_each(env, target, next_view)
         next_keys, actor_keys = split_each(keys)
-        next_action = self.chosen(env, self.outputs(env, target["actor"], next_view), next_alive, next_keys)
-        next_values = self.critic_of(env, target["critic"], next_everything, _for_critics(next_action))
+        next_action = self.chosen(env, self.outputs(env, target["actor"], next_encoded), next_alive, next_keys)
+        next_values = self.critic_of(env, target["critic"], next_encoded, _for_critics(next_action))
         # An agent that drops out gets no further reward.
         next_value = mask_absent(next_alive, jnp.min(next_values, axis=0))
         goal = batch.reward + batch.discount[..., None] * next_value
         action = self.encoded(env, batch.action, alive)
 
-        def critic_loss(critic: Any) -> tuple[jax.Array, Any]:
-            values = self.critic_of(env, critic, everything, _for_critics(action))
+        def critic_loss(critics: Any) -> tuple[jax.Array, Any]:
+            values = self.critic_of(env, critics["critic"], self.encode_each(env, critics, view), _for_critics(action))
             error = mask_absent(alive, jnp.mean(jnp.abs(values - goal), axis=0))
             total = mean_present(alive, batch.weight[..., None] * jnp.sum((values - goal) ** 2, axis=0))
             return total, (mean_present(alive, values[0]), jnp.mean(error, axis=-1))
 
         def actor_loss(actor: Any) -> jax.Array:
-            outputs = self.outputs(env, actor, view)
+            outputs = self.outputs(env, actor, encoded)
             fresh = self.chosen(env, outputs, alive, actor_keys)
-            values = self.critic_of(env, params["critic"], everything, _for_critics(action, fresh))[0]
+            values = self.critic_of(env, params["critic"], encoded, _for_critics(action, fresh))[0]
             if not isinstance(env.action_space, Discrete):
                 return -mean_present(alive, values)
             legal = jnp.where(outputs > -1e8, outputs, 0.0)
             return -mean_present(alive, values) + self.logit_cost * mean_present(alive, jnp.mean(legal**2, axis=-1))
 
-        (loss, (value, error)), critic = jax.value_and_grad(critic_loss, has_aux=True)(params["critic"])
+        (loss, (value, error)), critics = jax.value_and_grad(critic_loss, has_aux=True)(of_critics(params))
         policy_loss, actor = jax.value_and_grad(actor_loss)(params["actor"])
         losses = {"value_loss": loss, "policy_loss": policy_loss, "value": value}
-        return {"actor": actor, "critic": critic}, (error, losses)
+        return {"actor": actor, **critics}, (error, losses)
 
-    def outputs(self, env: Environment, actor: Any, view: TeamView) -> jax.Array:
-        """The logits of every agent's legal actions, or its continuous action before it is limited."""
-        inputs = self.numbered(env, view.features)
-        return masked_logits(self.apply_each(self.actor_net(self.action_size(env)), actor, inputs), view.legal)
+    def outputs(self, env: Environment, actor: Any, encoded: Encoded) -> jax.Array:
+        """The logits of every agent's legal actions, or its continuous action before it is limited; the loss of actors
+        does not train encoders."""
+        inputs = self.numbered(env, jax.lax.stop_gradient(encoded.actor))
+        return masked_logits(self.apply_each(self.actor_net(self.action_size(env)), actor, inputs), encoded.legal)
 
     def chosen(self, env: Environment, outputs: jax.Array, alive: jax.Array, keys: jax.Array) -> jax.Array:
         """Actions as critics take them, with a gradient; discrete ones are drawn with a key per environment."""
@@ -162,9 +172,9 @@ class MADDPG(TeamNetworks, ActorReplay):
             return mask_absent(alive, jax.nn.one_hot(action, env.action_space.n))
         return mask_absent(alive, self.from_env(env, action))
 
-    def critic_of(self, env: Environment, critic: Any, everything: jax.Array, actions: jax.Array) -> jax.Array:
+    def critic_of(self, env: Environment, critic: Any, encoded: Encoded, actions: jax.Array) -> jax.Array:
         """The values by each critic, on the first axis, for every agent."""
-        inputs = self.numbered(env, beside_joint(actions, everything))
+        inputs = self.numbered(env, beside_joint(actions, joint(encoded.critic)))
         return self.apply_each(self.critic_net(1), critic, inputs)[..., 0]
 
     def over_copies(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:

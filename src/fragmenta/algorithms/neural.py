@@ -1,6 +1,7 @@
 """Shared by all algorithms with networks: layers, precision, the optimizer, schedules."""
 
 import dataclasses
+import math
 from typing import Any, ClassVar, NamedTuple
 
 import flax.linen as nn
@@ -9,9 +10,10 @@ import jax.numpy as jnp
 import optax
 
 from fragmenta.algorithms.base import Algorithm
-from fragmenta.algorithms.encoding import Encoding
+from fragmenta.algorithms.flattening import flat_if_small
 from fragmenta.algorithms.limits import COUNT, FRACTION, NOT_NEGATIVE, POSITIVE, Limit
-from fragmenta.algorithms.own_parts import own_optimizer
+from fragmenta.algorithms.own_parts import check_optimizer, own_optimizer
+from fragmenta.algorithms.remembering import Remembering
 from fragmenta.algorithms.schedules import check_schedule, rules_of, scheduled
 from fragmenta.envs import Environment
 from fragmenta.errors import ConfigError
@@ -33,7 +35,7 @@ def linear_decay(rate: Any, updates: int) -> optax.Schedule:
 
 
 @dataclasses.dataclass(frozen=True)
-class NeuralAlgorithm(Encoding):
+class NeuralAlgorithm(Remembering):
     """Networks over encoded observations, trained by gradients."""
 
     limits: ClassVar[dict[str, Limit]] = {
@@ -53,11 +55,12 @@ class NeuralAlgorithm(Encoding):
     gamma: float = 0.99
     """Discount of future rewards, per step."""
     max_grad_norm: float = 0.5
-    """Gradients with a larger norm are scaled down to this one."""
+    """Gradients with a larger norm are scaled down to this one; inf leaves them as they are."""
     hidden: tuple[int, ...] = (64, 64)
     """Hidden layer widths of every network."""
     optimizer: Any = "adam"
-    """An optimizer of Optax by name, or your own as module:function: from a learning rate to a transformation."""
+    """An optimizer of Optax by name, or your own as module:function: from a learning rate to a transformation. From
+    Python also a transformation itself, with which the learning rate is not used."""
     schedule: tuple[str, ...] = ()
     """Hyper-parameters that change over the run: NAME=linear:FIRST:LAST, or cosine, exponential, module:function."""
 
@@ -77,8 +80,11 @@ class NeuralAlgorithm(Encoding):
 
     def validate(self, env: Environment) -> None:
         super().validate(env)
-        own_optimizer(self.optimizer, self.learning_rate)
+        check_optimizer(self.optimizer, self.learning_rate)
         check_schedule(self, self.schedule)
+        if "learning_rate" in rules_of(self.schedule) and isinstance(self.optimizer, optax.GradientTransformation):
+            problem = "schedule changes learning_rate, but the optimizer is a transformation, which has its own"
+            raise ConfigError(f"{problem}: pass a function from a learning rate to a transformation")
 
     def check_agents(self, env: Environment) -> None:
         """Raise ConfigError unless the algorithm trains as many agents as the environment has."""
@@ -97,8 +103,9 @@ class NeuralAlgorithm(Encoding):
         return jnp.minimum(updates / (self.iterations * self.updates_per_iteration), 1.0)
 
     def head(self, outputs: int, output_scale: float) -> nn.Module:
-        """What follows the encoder in every network: from features to `outputs` numbers, at first of about the size
-        `output_scale`. Override it for another architecture."""
+        """What follows the encoder in the policy and the value of an actor-critic: from features to `outputs` numbers,
+        at first of about the size `output_scale`. Override it for another architecture; in all algorithms, `network` is
+        what comes before."""
         return MLP(self.hidden, outputs, output_scale, self.compute)
 
     def acting(self, params: Any) -> Any:
@@ -111,9 +118,11 @@ class NeuralAlgorithm(Encoding):
         rate: Any = self.learning_rate
         if self.anneal and "learning_rate" not in rules_of(self.schedule):
             rate = linear_decay(rate, self.iterations * self.updates_per_iteration)
-        steps = optax.chain(optax.clip_by_global_norm(self.max_grad_norm), own_optimizer(self.optimizer, rate))
-        # On one flat vector Adam is faster than on many small leaves; other optimizers may need to see their shapes.
-        return optax.flatten(steps) if self.optimizer == "adam" else steps
+        steps = own_optimizer(self.optimizer, rate)
+        if not (isinstance(self.max_grad_norm, float) and math.isinf(self.max_grad_norm)):
+            steps = optax.chain(optax.clip_by_global_norm(self.max_grad_norm), steps)
+        # Other optimizers may need to see the shapes of the parameters.
+        return flat_if_small(steps) if self.optimizer == "adam" else steps
 
     def new_learner(self, params: Any) -> Learner:
         """The learner before the first update."""

@@ -38,9 +38,9 @@ class OffPolicyState(NamedTuple):
     iteration: jax.Array
     """How many iterations there were before."""
     env_index: jax.Array
-    """The index of each environment, so that a replica that holds some of them knows which."""
+    """The index of each environment, so that a part of them knows which it is."""
     envs: jax.Array
-    """How many environments there are, over all replicas."""
+    """How many environments there are in total."""
     memory: Any = ()
     """Memory of the episode, per environment, if the algorithm has one."""
 
@@ -97,7 +97,7 @@ class OffPolicy(Replaying):
 
     def iterate(self, env: Environment, state: OffPolicyState) -> tuple[OffPolicyState, dict[str, jax.Array]]:
         keys, act_keys, sample_keys, learn_keys = split_each(state.keys, 4)
-        # Not by `num_envs`: where replicas do not wait for each other, that is how many one replica has.
+        # Not by `num_envs`: where a part of the environments goes on alone, that is the size of the part.
         steps = state.iteration * state.envs * self.horizon
         explore, start = self.exploring(state, steps), (state.world, state.memory)
         (world, memory), trajectory = self.collect(env, self.params(state), start, act_keys, explore)
@@ -141,7 +141,7 @@ class OffPolicy(Replaying):
         self, env: Environment, learner: TargetLearner, batches: Any, keys: jax.Array, is_ready: jax.Array
     ) -> tuple[TargetLearner, jax.Array, dict[str, jax.Array]]:
         """An update on each batch, unless it is too early: the learner, the error of every step, and the losses."""
-        # Not in `sample`, where the largest weight would have to be agreed on among the shards of the replay.
+        # Not in `sample`, where the largest weight would have to be agreed on among all parts of the replay.
         batches = batches._replace(weight=batches.weight / jnp.max(batches.weight))
 
         def update(learner: TargetLearner, x: tuple[Any, jax.Array]) -> tuple[TargetLearner, Any]:

@@ -1,18 +1,25 @@
 """Parts that a user brings: networks and optimizers, as objects or as `module:name`."""
 
+import inspect
 import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import flax.errors
+import flax.linen as nn
 import jax
 import optax
 
 from fragmenta.errors import ConfigError, closest, load_named
+from fragmenta.nn.memory import CELLS, NO_CELL, OwnCell, memory_cell
 from fragmenta_core.faults import UnusableError
 from fragmenta_core.loading import construct
 
 ADAM_EPSILON = 1e-5
 """Adam's, as is usual in reinforcement learning: larger than its default."""
+
+
+SOME_OPTIMIZERS = "one of Optax, such as adam, adamw, rmsprop, sgd or lion, or module:function for your own"
 
 
 class FunctionPair(NamedTuple):
@@ -45,37 +52,109 @@ def own_network(network: Any) -> Any:
 
 
 def own_optimizer(optimizer: Any, rate: optax.ScalarOrSchedule) -> optax.GradientTransformation:
-    """The optimizer at that learning rate: a name in Optax, or a function of the rate, also as `module:function`."""
+    """The optimizer at that learning rate: a name in Optax, or a function of the rate, also as `module:function`. A
+    transformation is taken as it is, with a rate of its own."""
     if optimizer == "adam":
         return optax.adam(rate, eps=ADAM_EPSILON)
+    if isinstance(optimizer, optax.GradientTransformation):
+        return optimizer
     if isinstance(optimizer, str) and ":" not in optimizer:
         make = getattr(optax, optimizer, None) or getattr(optax.contrib, optimizer, None)
         if not callable(make) or not _takes_rate(make):
             match = closest(optimizer, [name for name in dir(optax) if _takes_rate(getattr(optax, name))])
-            hint = f"did you mean '{match}'? " if match else ""
-            choices = "choose one of Optax, such as adam, adamw, rmsprop, sgd or lion, or module:function for your own"
-            raise ConfigError(f"unknown optimizer '{optimizer}': {hint}{choices}")
+            hint = f"did you mean '{match}'? " if match and not make else ""
+            kind, why = ("", " does not start from a learning rate") if make else ("unknown ", "")
+            raise ConfigError(f"{kind}optimizer '{optimizer}'{why}: {hint}choose {SOME_OPTIMIZERS}")
     else:
         make = load_named("optimizer", optimizer) if isinstance(optimizer, str) else optimizer
-    made = make(rate)
+    made = make(rate) if callable(make) else make
     if not isinstance(made, optax.GradientTransformation):
         kind = type(made).__name__
         raise ConfigError(f"optimizer '{optimizer}' makes {kind}: it must return an Optax transformation")
     return made
 
 
+def check_optimizer(optimizer: Any, rate: float) -> None:
+    """Raise ConfigError unless the optimizer works with gradients and parameters alone."""
+    made = own_optimizer(optimizer, rate)
+    params = {name: jax.ShapeDtypeStruct(shape, "float32") for name, shape in (("kernel", (2, 3)), ("bias", (3,)))}
+    try:
+        changes = jax.eval_shape(lambda params: made.update(params, made.init(params), params)[0], params)
+    except Exception as error:
+        is_of_optax = isinstance(optimizer, str) and ":" not in optimizer
+        if not is_of_optax and "required keyword-only argument" not in str(error):
+            raise  # a mistake in the user's own code
+        name = optimizer if isinstance(optimizer, str) else getattr(optimizer, "__name__", type(optimizer).__name__)
+        problem = f"optimizer '{name}' needs more than gradients and parameters ({str(error).splitlines()[0]})"
+        raise ConfigError(f"{problem}: choose {SOME_OPTIMIZERS}") from None
+    if jax.tree.map(lambda x: x.shape, changes) != {name: x.shape for name, x in params.items()}:
+        raise ConfigError(f"optimizer '{optimizer}' returns updates of other shapes than the parameters: keep them")
+
+
+def own_cell(cell: Any, units: int, window: int, compute: str) -> Any:
+    """The memory of that name, or the user's: a cell of Flax, or a module from memory and inputs to both, which says
+    how many numbers it remembers; as an object, a class that takes the units, or `module:Class`."""
+    if isinstance(cell, str) and ":" not in cell:
+        if cell in CELLS:
+            return memory_cell(cell, units, window, compute)
+        raise ConfigError(f"cell is '{cell}': choose from {NO_CELL}, {', '.join(CELLS)}, or module:Class for your own")
+    part: Any = load_named("cell", cell) if isinstance(cell, str) else cell
+    if isinstance(part, type):
+        try:
+            part = construct(part, units)
+        except UnusableError as error:
+            raise ConfigError(f"cell '{cell}': {error}: it is made with its units alone") from None
+    if isinstance(part, nn.RNNCellBase) or (
+        isinstance(part, nn.Module) and isinstance(getattr(part, "size", None), int)
+    ):
+        return OwnCell(part)
+    expected = "a cell of Flax, or a Flax module with a size and __call__(memory, x) -> (memory, features)"
+    raise ConfigError(f"cell '{cell}' is {type(part).__name__}, not {expected}")
+
+
+def check_cell(cell: Any, name: Any) -> None:
+    """Raise ConfigError unless the memory of a step and its features have the shapes that they should have."""
+
+    def step(memory: Any, x: Any) -> Any:
+        return cell.apply(cell.init(jax.random.key(0), memory, x), memory, x)
+
+    rows = [jax.ShapeDtypeStruct((2, size), "float32") for size in (cell.size, 3)]
+    memory, features = jax.eval_shape(step, *rows)
+    if memory.shape != (2, cell.size) or len(features.shape) != 2:
+        problem = f"cell '{getattr(name, '__qualname__', name)}' returns {memory.shape} and {features.shape} for 2 rows"
+        raise ConfigError(f"{problem}: expected the memory, (2, {cell.size}), and features, (2, any)")
+
+
 def check_network(network: Any, name: Any, observation: Any) -> None:
     """Raise ConfigError unless the network makes one vector of each of these observations (arrays or shapes)."""
+    name = getattr(name, "__qualname__", name)
 
     def features_of(key: jax.Array, observation: Any) -> Any:
-        return network.apply(network.init(key, observation), observation)
+        params = network.init(key, observation)
+        if not isinstance(network, FunctionPair):
+            _check_collections(name, params)
+        return network.apply(params, observation)
 
-    features = jax.eval_shape(features_of, jax.random.key(0), observation)
+    try:
+        features = jax.eval_shape(features_of, jax.random.key(0), observation)
+    except (flax.errors.InvalidRngError, KeyError) as error:
+        if isinstance(error, KeyError) and "RngStream" not in str(error):
+            raise
+        problem = f"network '{name}' draws random numbers, as Dropout does ({str(error).split(' (')[0]})"
+        raise ConfigError(f"{problem}: networks get none; use LayerNorm, or make Dropout deterministic") from None
     rows = jax.tree.leaves(observation)[0].shape[0]
     if not hasattr(features, "shape") or len(features.shape) != 2 or features.shape[0] != rows:
         shape = getattr(features, "shape", jax.tree.structure(features))
         expected = f"one vector each: ({rows}, features)"
         raise ConfigError(f"network '{name}' returns {shape} for {rows} observations, expected {expected}")
+
+
+def _check_collections(name: Any, params: Any) -> None:
+    """Raise ConfigError if a Flax module keeps more than parameters."""
+    others = [collection for collection in params if collection != "params"]
+    if others:
+        problem = f"network '{name}' keeps {', '.join(others)} besides its parameters, as BatchNorm does"
+        raise ConfigError(f"{problem}: nothing would update them; use LayerNorm or GroupNorm")
 
 
 def own_function(name: str, function: Any) -> Callable[..., Any]:
@@ -106,5 +185,7 @@ def _is_pair(part: Any) -> bool:
 
 
 def _takes_rate(make: Any) -> bool:
-    code = getattr(make, "__code__", None)
-    return code is not None and code.co_varnames[:1] == ("learning_rate",)
+    try:
+        return next(iter(inspect.signature(make).parameters), "") == "learning_rate"
+    except (TypeError, ValueError):
+        return False

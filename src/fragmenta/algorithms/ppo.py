@@ -17,9 +17,9 @@ from fragmenta.rl import (
     explained_variance,
     fold_each,
     generalized_advantage,
-    next_values,
     normalize_advantage,
     split_each,
+    steps_of_chunks,
     steps_of_minibatches,
     take_steps,
     value_fit,
@@ -42,6 +42,9 @@ class PPO(ActorCritic):
     """Clipped policy updates over a few epochs of minibatches, drawn per environment."""
 
     allows_lag: ClassVar[bool] = True  # the ratio in the loss is to the policy that acted
+
+    without_memory: ClassVar[str] = ""
+    in_chunks: ClassVar[bool] = True
 
     limits: ClassVar[dict[str, Limit]] = {
         "epochs": COUNT,
@@ -69,10 +72,9 @@ class PPO(ActorCritic):
 
     def iterate(self, env: Environment, state: State) -> tuple[State, dict[str, jax.Array]]:
         keys, act_keys, learn_keys = split_each(state.keys, 3)
-        world, trajectory, log_prob = self.collect(env, self.params(state), state.world, act_keys)
-        normalizer, trajectory = self.normalized(state.normalizer, trajectory)
+        state, trajectory, log_prob = self.experience(env, state, act_keys)
         learner, losses = self.learn(env, state.learner, trajectory, log_prob, learn_keys)
-        return State(world, learner, keys, normalizer), losses
+        return state._replace(learner=learner, keys=keys), losses
 
     @stage
     def learn(
@@ -94,22 +96,18 @@ class PPO(ActorCritic):
 
     def samples(self, env: Environment, params: Any, trajectory: Transition, acted: Any) -> Sample:
         """Steps with their advantages; `acted` is the log-probability of their actions."""
-
-        def value_of(observation: Any) -> jax.Array:
-            return self.value(params, self.encode(env, params, observation))
-
-        value = value_of(trajectory.observation)
-        next_value = next_values(value_of, value, trajectory, env.shortest_cut)
+        value, next_value = self.values_along(env, params, trajectory)
         advantage = generalized_advantage(trajectory, value, next_value, self.gamma, self.gae_lambda)
         return Sample(trajectory.observation, trajectory.action, acted, advantage, value)
 
     def minibatch_steps(self, keys: jax.Array) -> jax.Array:
-        """The steps of every environment in each minibatch of an epoch."""
-        return steps_of_minibatches(keys, self.horizon, self.minibatches)
+        """The steps of every environment in each minibatch of an epoch: in order and without gaps, if remembered."""
+        steps_of = steps_of_chunks if self.remembers else steps_of_minibatches
+        return steps_of(keys, self.horizon, self.minibatches)
 
     def minibatch_features(self, env: Environment, params: Any, batch: Sample) -> Encoded:
         """The network inputs for the steps of a minibatch."""
-        return self.encode(env, params, batch.observation)
+        return self.encode_all(env, params, batch.observation)
 
     @stage
     def gradient(self, env: Environment, params: Any, batch: Sample) -> tuple[Any, tuple[Any, ValueFit]]:

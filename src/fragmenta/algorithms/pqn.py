@@ -18,6 +18,7 @@ from fragmenta.rl import (
     keys_by_index,
     next_values,
     split_each,
+    steps_of_chunks,
     steps_of_minibatches,
     take_steps,
 )
@@ -35,6 +36,8 @@ class PQNState(NamedTuple):
     keys: jax.Array
     iteration: jax.Array
     """How many iterations there were before."""
+    memory: Any = ()
+    """Memory of the episode, per environment, if there is one."""
 
 
 class PQNSample(NamedTuple):
@@ -57,6 +60,9 @@ class PQN(NeuralAlgorithm):
         "final_exploration": FRACTION,
         "exploration_share": FRACTION,
     }
+
+    without_memory: ClassVar[str] = ""
+    in_chunks: ClassVar[bool] = True
 
     num_envs: int = 32
     horizon: int = 32
@@ -90,33 +96,44 @@ class PQN(NeuralAlgorithm):
         world = env.reset(keys_by_index(world_key, self.num_envs))
         params, encoded = self.init_encoder(env, params_key, world.observation)
         params["q"] = self._network(env).init(params_key, encoded.actor)
-        learner = self.new_learner(params)
-        return PQNState(world, learner, keys_by_index(train_key, self.num_envs), jnp.zeros((), jnp.int32))
+        learner, memory = self.new_learner(params), self.fresh_memory(self.num_envs)
+        return PQNState(world, learner, keys_by_index(train_key, self.num_envs), jnp.zeros((), jnp.int32), memory)
+
+    def with_new_episodes(self, saved: PQNState, fresh: PQNState) -> PQNState:
+        return super().with_new_episodes(saved, fresh)._replace(memory=fresh.memory)
 
     def iterate(self, env: Environment, state: PQNState) -> tuple[PQNState, dict[str, jax.Array]]:
         keys, act_keys, learn_keys = split_each(state.keys, 3)
         params, done = self.acting(self.params(state)), state.iteration * self.steps_per_iteration
 
-        def tick(world: World, time: jax.Array) -> tuple[World, Transition]:
-            return self.stepped(env, world, self.act(env, params, world.observation, fold_each(act_keys, time), done))
+        def tick(carry: tuple[World, Any], time: jax.Array) -> tuple[tuple[World, Any], Transition]:
+            world, memory = carry
+            inputs = self.with_memory(world.observation, memory)
+            action, after = self.act(env, params, inputs, fold_each(act_keys, time), done)
+            world, transition = self.stepped(env, world, action)
+            ended = transition.terminated | transition.truncated
+            stored = self.with_memory(transition.observation, memory, ended)
+            return (world, self.kept(ended, after)), transition._replace(observation=stored)
 
-        world, trajectory = jax.lax.scan(tick, state.world, jnp.arange(self.horizon))
+        (world, memory), trajectory = jax.lax.scan(tick, (state.world, state.memory), jnp.arange(self.horizon))
         learner, losses = self.learn(env, state.learner, trajectory, learn_keys)
-        return PQNState(world, learner, keys, state.iteration + 1), losses
+        return PQNState(world, learner, keys, state.iteration + 1, memory), losses
 
     @stage
-    def act(self, env: Environment, params: Any, observation: Any, keys: jax.Array, done: jax.Array) -> jax.Array:
-        """The best action of each environment or a random one, after `done` steps of the run."""
-        encoded = self.encode(env, params, observation)
-        values = self._values_of(env, params, encoded)
+    def act(self, env: Environment, params: Any, observation: Any, keys: jax.Array, done: jax.Array) -> Any:
+        """The best action of each environment or a random one, after `done` steps of the run, and the next memory."""
+        memory, encoded = self.remember(env, params, observation)
+        values = self.values_of(env, params, encoded)
         decay = self.exploration_share * self.total_steps
         epsilon = jnp.full(values.shape[:-1], decayed(self.exploration, self.final_exploration, done, decay))
-        return epsilon_greedy(keys, values, epsilon, encoded.legal)
+        return epsilon_greedy(keys, values, epsilon, encoded.legal), memory
 
     def decide(
         self, env: Environment, params: Any, observation: Any, alive: Any, memory: Any, keys: jax.Array | None
     ) -> tuple[Any, Any]:
-        return jnp.argmax(self.values(env, self.acting(params), observation), axis=-1).astype(jnp.int32), memory
+        params = self.acting(params)
+        memory, encoded = self.remember(env, params, self.with_memory(observation, memory))
+        return jnp.argmax(self.values_of(env, params, encoded), axis=-1).astype(jnp.int32), memory
 
     @stage
     def learn(
@@ -125,16 +142,20 @@ class PQN(NeuralAlgorithm):
         """Update the values on one iteration's steps, towards returns that are computed once."""
 
         def value_of(observation: Any) -> jax.Array:
-            return jnp.max(self.values(env, learner.params, observation), axis=-1)
+            return best(self.encode(env, learner.params, observation))
 
-        value = value_of(trajectory.observation)
+        def best(encoded: Encoded) -> jax.Array:
+            return jnp.max(self.values_of(env, learner.params, encoded), axis=-1)
+
+        encoded, trajectory = self.with_next_memory(env, learner.params, trajectory)
+        value = best(encoded)
         next_value = next_values(value_of, value, trajectory, env.shortest_cut)
         target = value + generalized_advantage(trajectory, value, next_value, self.gamma, self.return_lambda)
         samples = PQNSample(trajectory.observation, trajectory.action, target)
 
         def epoch(learner: Learner, index: jax.Array) -> tuple[Learner, Any]:
-            steps = steps_of_minibatches(fold_each(keys, index), self.horizon, self.minibatches)
-            return jax.lax.scan(minibatch, learner, steps)
+            steps_of = steps_of_chunks if self.remembers else steps_of_minibatches
+            return jax.lax.scan(minibatch, learner, steps_of(fold_each(keys, index), self.horizon, self.minibatches))
 
         def minibatch(learner: Learner, steps: jax.Array) -> tuple[Learner, Any]:
             gradients, losses = self.gradient(env, learner.params, take_steps(samples, steps))
@@ -148,7 +169,7 @@ class PQN(NeuralAlgorithm):
         """The gradient of the squared error on one minibatch, and the losses."""
 
         def loss(params: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
-            values = self.values(env, params, batch.observation)
+            values = self.values_of(env, params, self.encode_all(env, params, batch.observation))
             value = of_action(values, batch.action)
             total = 0.5 * jnp.mean((value - batch.target) ** 2)
             return total, {"loss": total, "value": jnp.mean(value)}
@@ -160,11 +181,8 @@ class PQN(NeuralAlgorithm):
         """One optimizer step."""
         return self.updated(learner, gradients)
 
-    def values(self, env: Environment, params: Any, observation: Any) -> jax.Array:
+    def values_of(self, env: Environment, params: Any, encoded: Encoded) -> jax.Array:
         """The expected return of every action; of illegal ones, one too low to be chosen."""
-        return self._values_of(env, params, self.encode(env, params, observation))
-
-    def _values_of(self, env: Environment, params: Any, encoded: Encoded) -> jax.Array:
         outputs: Any = self._network(env).apply(params["q"], encoded.actor)
         return masked_logits(outputs[..., 0], encoded.legal)
 

@@ -10,7 +10,7 @@ from fragmenta.algorithms.dqn import DQN
 from fragmenta.algorithms.encoding import Encoded
 from fragmenta.algorithms.limits import COUNT, FRACTION, Limit
 from fragmenta.algorithms.off_policy import OffPolicyState, TargetLearner
-from fragmenta.algorithms.remembering import RecurrentInput, Remembering, clear_ended
+from fragmenta.algorithms.remembering import RecurrentInput
 from fragmenta.envs import Environment, Transition, World
 from fragmenta.errors import ConfigError
 from fragmenta.rl.exploration import epsilon_greedy
@@ -21,11 +21,14 @@ from fragmenta.stage import stage
 
 
 @dataclasses.dataclass(frozen=True)
-class R2D2(Remembering, DQN):
+class R2D2(DQN):
     """Values of actions from replayed sequences: memories start as they were stored, and warm up before learning."""
 
     limits: ClassVar[dict[str, Limit]] = {"burn_in": Limit(0, whole=True), "length": COUNT, "peak_share": FRACTION}
+    used_if: ClassVar[dict[str, dict[str, Any]]] = {"peak_share": {"prioritized": True}}
+    without_memory: ClassVar[str] = ""
 
+    cell: Any = "gru"
     batch_size: int = 32
     """Sequences per update, in total; every environment contributes the same number of them."""
     learning_rate: float = 1e-3
@@ -43,6 +46,8 @@ class R2D2(Remembering, DQN):
 
     def validate(self, env: Environment) -> None:
         super().validate(env)
+        if not self.remembers:
+            raise ConfigError("cell is 'none', but R2D2 replays memories of the episode: choose one, or use dqn")
         for name, plain in (("distribution", "none"), ("noisy", False)):
             if getattr(self, name) != plain:
                 raise ConfigError(f"{name} is '{getattr(self, name)}', which R2D2 does not combine with: leave it out")
@@ -72,7 +77,7 @@ class R2D2(Remembering, DQN):
         remembered = RecurrentInput(world.observation, memory)
         action, memory = self.act(env, params, remembered, keys, explore)
         world, transition = self.stepped(env, world, action)
-        memory = clear_ended(transition.terminated | transition.truncated, memory)
+        memory = self.kept(transition.terminated | transition.truncated, memory)
         return (world, memory), transition._replace(observation=remembered)
 
     @stage

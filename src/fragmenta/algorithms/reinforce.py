@@ -1,7 +1,7 @@
 """REINFORCE (Williams, 1992): policy gradients from the returns of whole episodes, with a learned baseline."""
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +18,8 @@ from fragmenta.stage import stage
 class REINFORCE(ActorCritic):
     """One gradient per iteration, from all steps whose episode ended in it; no value stands in for a reward."""
 
+    without_memory: ClassVar[str] = ""
+
     num_envs: int = 2
     horizon: int = 512
     """Steps per environment and iteration; steps of episodes that end later are left out, so take the longest."""
@@ -27,10 +29,9 @@ class REINFORCE(ActorCritic):
 
     def iterate(self, env: Environment, state: State) -> tuple[State, dict[str, jax.Array]]:
         keys, act_keys = split_each(state.keys)
-        world, trajectory, _ = self.collect(env, self.params(state), state.world, act_keys)
-        normalizer, trajectory = self.normalized(state.normalizer, trajectory)
+        state, trajectory, _ = self.experience(env, state, act_keys)
         learner, losses = self.learn(env, state.learner, trajectory)
-        return State(world, learner, keys, normalizer), losses
+        return state._replace(learner=learner, keys=keys), losses
 
     @stage
     def learn(self, env: Environment, learner: Learner, trajectory: Transition) -> tuple[Learner, dict[str, jax.Array]]:
@@ -47,13 +48,13 @@ class REINFORCE(ActorCritic):
         def mean(x: jax.Array) -> jax.Array:
             return jnp.sum(jnp.where(is_whole, x, 0.0)) / count
 
-        value = self.value(params, self.encode(env, params, trajectory.observation))
+        value = self.value(params, self.encode_all(env, params, trajectory.observation))
         advantage = total - (value if self.baseline else mean(total))
         center = mean(advantage)
         weight = (advantage - center) / (jnp.sqrt(mean((advantage - center) ** 2)) + 1e-8)
 
         def loss(params: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
-            encoded = self.encode(env, params, trajectory.observation)
+            encoded = self.encode_all(env, params, trajectory.observation)
             policy = self.policy(env, params, encoded)
             policy_loss = -mean(policy.log_prob(trajectory.action) * weight)
             value_loss = 0.5 * mean((self.value(params, encoded) - total) ** 2)

@@ -29,6 +29,9 @@ class Replaying(NeuralAlgorithm):
         "priority_exponent": FRACTION,
         "importance": FRACTION,
     }
+    used_if: ClassVar[dict[str, dict[str, Any]]] = {
+        name: {"prioritized": True} for name in ("priority_exponent", "importance")
+    }
 
     num_envs: int = 8
     horizon: int = 4

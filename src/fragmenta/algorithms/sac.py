@@ -23,9 +23,10 @@ class SAC(ActorReplay):
 
     targets: ClassVar[tuple[str, ...]] = CRITICS
     limits: ClassVar[dict[str, Limit]] = {"temperature": POSITIVE}
+    used_if: ClassVar[dict[str, dict[str, Any]]] = {"temperature": {"learn_temperature": False}}
 
     temperature: float = 1.0
-    """Weight of the entropy, at first."""
+    """Weight of the entropy, at first if it is learned."""
     learn_temperature: bool = True
     """Adapt the temperature so that the entropy stays at minus the number of an action's entries."""
 
@@ -62,7 +63,7 @@ class SAC(ActorReplay):
         action = self.from_env(env, batch.action)
         noise = noise_each(keys, (2 * action.shape[0], *action.shape[1:]))
         now, later = noise[: action.shape[0]], noise[action.shape[0] :]
-        temperature = jnp.exp(params["log_temperature"])
+        temperature = jnp.exp(params["log_temperature"]) if self.learn_temperature else jnp.asarray(self.temperature)
         next_action, next_log_prob = self._sample(env, params, next_observation, later)
         next_value = jnp.min(self.critic_values(env, target, next_observation, next_action), axis=0)
         goal = batch.reward + batch.discount * (next_value - temperature * next_log_prob)

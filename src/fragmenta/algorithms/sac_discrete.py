@@ -24,6 +24,10 @@ class DiscreteSAC(ActorReplay):
 
     targets: ClassVar[tuple[str, ...]] = CRITICS
     limits: ClassVar[dict[str, Limit]] = {"temperature": POSITIVE, "entropy_share": FRACTION}
+    used_if: ClassVar[dict[str, dict[str, Any]]] = {
+        "temperature": {"learn_temperature": False},
+        "entropy_share": {"learn_temperature": True},
+    }
 
     total_steps: int = 500_000
     horizon: int = 4
@@ -33,7 +37,7 @@ class DiscreteSAC(ActorReplay):
     buffer_size: int = 100_000
     n_step: int = 3
     temperature: float = 0.2
-    """Weight of the entropy, at first."""
+    """Weight of the entropy, at first if it is learned."""
     learn_temperature: bool = True
     """Adapt the temperature so that the entropy stays at `entropy_share`."""
     entropy_share: float = 0.1
@@ -87,7 +91,7 @@ class DiscreteSAC(ActorReplay):
     def gradient(self, env: Environment, learner: TargetLearner, batch: Batch, keys: jax.Array) -> tuple[Any, Any]:
         """The gradients of critics, actor and temperature on a batch, the error of every step, and the losses."""
         params, target = learner.params, learner.target
-        temperature = jnp.exp(params["log_temperature"])
+        temperature = jnp.exp(params["log_temperature"]) if self.learn_temperature else jnp.asarray(self.temperature)
         next_policy = self.policy(env, params, batch.next_observation)
         next_values = jnp.min(self.action_values(env, target, batch.next_observation), axis=0)
         next_value = _expected(next_policy, next_values) + temperature * next_policy.entropy()

@@ -61,17 +61,25 @@ def rules_of(schedule: Sequence[str]) -> dict[str, Rule]:
 
 def check_schedule(algorithm: Algorithm, schedule: Sequence[str]) -> None:
     """Raise ConfigError unless every scheduled hyper-parameter is a number of the algorithm that may change."""
-    fields = [field.name for field in dataclasses.fields(algorithm) if field.init]
+    fields = {field.name: field for field in dataclasses.fields(algorithm) if field.init}
     for name, rule in rules_of(schedule).items():
         if name not in fields:
             raise unknown_field(f"hyper-parameter of {type(algorithm).__name__} in schedule", name, fields)
-        if not isinstance(getattr(algorithm, name), float):
-            value = getattr(algorithm, name)
-            raise ConfigError(
-                f"schedule changes {name}, which is {value!r}: only numbers that are not whole can change"
-            )
+        if fields[name].type not in (float, "float"):
+            problem = f"schedule changes {name}, which is {getattr(algorithm, name)!r}"
+            fixed = "shapes, lengths of loops and choices are compiled once"
+            raise ConfigError(f"{problem}: {fixed}, so only numbers that need not be whole can change")
+        for other, needed in _conditions(type(algorithm)).get(name, {}).items():
+            if (value := getattr(algorithm, other)) != needed:
+                problem = f"schedule changes {name}, which has no effect while {other} is {value}"
+                raise ConfigError(f"{problem}: set {other} to {needed}, or leave the schedule out")
         for share in (0.0, 1.0):
             check_limits(dataclasses.replace(algorithm, **{name: float(rule(jnp.asarray(share)))}))
+
+
+def _conditions(kind: type[Algorithm]) -> dict[str, dict[str, Any]]:
+    """The `used_if` of a class and its base classes."""
+    return {name: values for base in reversed(kind.__mro__) for name, values in vars(base).get("used_if", {}).items()}
 
 
 def _rule(text: str) -> tuple[str, Rule]:

@@ -1,7 +1,9 @@
 """`fragmenta zoo`: list the recipes, or train some and check that they reach what they should."""
 
+import collections
 import dataclasses
 import sys
+import traceback
 from pathlib import Path
 
 import tyro
@@ -14,8 +16,10 @@ from fragmenta.cli.train import new_run_dir
 from fragmenta.command import command
 from fragmenta.engines.hardware import idle_gpu
 from fragmenta.envs import make
-from fragmenta.errors import ConfigError
+from fragmenta.errors import ConfigError, StorageError
+from fragmenta.training.stopping import NotFiniteError, StoppedError
 from fragmenta.zoo import RECIPES, Recipe, RecipeCheck, recipe_named, train_recipe
+from fragmenta_core.faults import EnvironmentFaultError
 
 WIDTH = 170
 """Of tables that are not printed to a terminal: no cell is broken."""
@@ -39,8 +43,26 @@ class ZooOptions:
     """A new directory for the run, with a subdirectory for each of several recipes. Default: a new name under runs/."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What became of a recipe: a row of the results."""
+
+    recipe: Recipe
+    verdict: str
+    """ok, skipped, failed, or what is missing."""
+    check: RecipeCheck | None = None
+    """What it reached; None if it was not trained to the end."""
+    reason: str = ""
+    """Why it was not."""
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether it passed, or could not be tried here."""
+        return self.verdict in ("ok", "skipped")
+
+
 def run(arguments: list[str]) -> int:
-    """List the recipes, or train and check some; exit code 1 if one is below what it should reach."""
+    """List the recipes, or train and check some; exit code 1 if one fails or is below what it should reach."""
     options = read_flags("zoo", ZooOptions, arguments)
     if options.names and options.all:
         raise ConfigError(f"'{options.names[0]}' was named, but --all trains every recipe: give one or the other")
@@ -50,13 +72,19 @@ def run(arguments: list[str]) -> int:
         _print(_listing())
         print(f"train and check one: {command('zoo', 'ppo-cartpole')}")
         return 0
-    recipes = _runnable() if options.all else _chosen(options.names)
+    recipes, outcomes = _runnable() if options.all else (_chosen(options.names), [])
     if warning := idle_gpu():
         print(f"fragmenta: {warning}", file=sys.stderr)
-    checks = [_train(recipe, options, len(recipes) > 1) for recipe in recipes]
-    if len(checks) > 1:
-        _print(_results(checks))
-    return 0 if all(check.is_ok for check in checks) else 1
+    if len(options.names) == 1:
+        return 0 if _train(recipes[0], options, options.run_dir).is_ok else 1
+    try:
+        for recipe in recipes:
+            outcomes.append(_outcome(recipe, options))
+    finally:  # of an interrupted command, too: it may have trained for hours
+        if outcomes:
+            _print(_results(outcomes))
+            print(_summary(outcomes), flush=True)
+    return 0 if all(outcome.is_ok for outcome in outcomes) else 1
 
 
 def _chosen(names: tuple[str, ...]) -> list[Recipe]:
@@ -67,23 +95,40 @@ def _chosen(names: tuple[str, ...]) -> list[Recipe]:
     return recipes
 
 
-def _runnable() -> list[Recipe]:
-    """The recipes whose environments can be made here; says why the others cannot."""
-    recipes = []
+def _runnable() -> tuple[list[Recipe], list[Outcome]]:
+    """The recipes whose environments can be made here, and why the others cannot."""
+    recipes, skipped = [], []
     for recipe in RECIPES.values():
         try:
             make(recipe.env)
         except ConfigError as error:
             print(f"skipping {recipe.name}: {error}", flush=True)
+            skipped.append(Outcome(recipe, "skipped", reason=str(error)))
         else:
             recipes.append(recipe)
-    return recipes
+    return recipes, skipped
 
 
-def _train(recipe: Recipe, options: ZooOptions, is_one_of_several: bool) -> RecipeCheck:
-    run_dir = options.run_dir or new_run_dir("zoo", recipe.name, str(options.seed))
-    if options.run_dir and is_one_of_several:
-        run_dir = options.run_dir / recipe.name
+def _outcome(recipe: Recipe, options: ZooOptions) -> Outcome:
+    """Train one of several recipes; whatever fails in it must not lose the others."""
+    try:
+        check = _train(recipe, options, options.run_dir / recipe.name if options.run_dir else None)
+    except StoppedError:
+        raise
+    except (ConfigError, NotFiniteError, StorageError) as error:
+        reason = str(error)
+    except Exception as error:
+        of_environment = error.trace if isinstance(error, EnvironmentFaultError) else ""
+        print(of_environment or "".join(traceback.format_exception(error)), end="", file=sys.stderr, flush=True)
+        reason = traceback.format_exception_only(error)[-1].strip()
+    else:
+        return Outcome(recipe, check.verdict, check)
+    print(f"{recipe.name}: failed: {reason}", flush=True)
+    return Outcome(recipe, "failed", reason=reason)
+
+
+def _train(recipe: Recipe, options: ZooOptions, run_dir: Path | None) -> RecipeCheck:
+    run_dir = run_dir or new_run_dir("zoo", recipe.name, str(options.seed))
     flags = ["--seed", options.seed] if options.seed else []
     if options.seeds > 1 and not make(recipe.env).host_pool:  # on the host, each seed is a run of its own
         flags += ["--seeds", options.seeds]
@@ -107,17 +152,25 @@ def _listing() -> Table:
     return table
 
 
-def _results(checks: list[RecipeCheck]) -> Table:
+def _results(outcomes: list[Outcome]) -> Table:
     table = Table()
     table.add_column("recipe", no_wrap=True)
     for column in ("steps", "expected", "reached"):
         table.add_column(column, justify="right")
     table.add_column("")
-    for check in checks:
-        recipe = check.recipe
-        cells = recipe.name, f"{recipe.steps:,}", f"{recipe.expected:,g}", check.reached
-        table.add_row(*(Text(cell) for cell in cells), Text("ok" if check.is_ok else "below"))
+    for outcome in outcomes:
+        recipe, check = outcome.recipe, outcome.check
+        steps, reached = (f"{check.steps:,}", check.reached) if check else ("", "")
+        verdict = f"{outcome.verdict}: {outcome.reason}" if outcome.reason else outcome.verdict
+        cells = recipe.name, steps, f"{recipe.expected:,g}", reached, verdict
+        table.add_row(*(Text(cell) for cell in cells))
     return table
+
+
+def _summary(outcomes: list[Outcome]) -> str:
+    """How many recipes ended in which way."""
+    counts = collections.Counter(outcome.verdict.partition(":")[0] for outcome in outcomes)
+    return f"{len(outcomes)} recipes: {', '.join(f'{count} {verdict}' for verdict, count in counts.items())}"
 
 
 def _print(table: Table) -> None:

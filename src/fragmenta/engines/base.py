@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+
 from fragmenta.algorithms import Algorithm
 from fragmenta.engines.in_flight import InFlight
 from fragmenta.envs import Environment
@@ -107,6 +109,21 @@ def report(
     )
 
 
+def report_of_messages(
+    plan: Plan, iteration: int, messages: Iterable[tuple[str, dict[str, Any], list[np.ndarray]]]
+) -> IterationReport:
+    """Combine the messages of processes about one iteration: of each, the fragment, the message and its arrays."""
+    fill: dict[str, float] = {}
+    busy, outcomes = [], []
+    for fragment, message, arrays in messages:
+        metrics = dict(zip(message["metrics"], arrays, strict=True))
+        outcomes.append(Outcome(metrics, message["lag"], message["source"], message["dropped"]))
+        busy.append((fragment, message["busy"]))
+        for pair, share in message["fill"].items():
+            fill[pair] = max(share, fill.get(pair, 0.0))
+    return report(plan, iteration, outcomes, busy, fill)
+
+
 class Engine(Protocol):
     """Runs a plan. A context manager: leaving it stops everything that it started."""
 
@@ -118,7 +135,7 @@ class Engine(Protocol):
     def begin(self, state: Sequence[Any], in_flight: InFlight | None = None) -> None:
         """Load the leaves of the state and, for fragments that work one iteration behind, the values in flight (which
         must fit the plan); call it before the first `run`. Do not use the leaves of a replay afterwards: workers take
-        them over."""
+        them over. Where a large replay is to begin empty, its leaves may be shapes (see in_place.py)."""
         ...
 
     def run(self, iterations: int) -> Iterator[IterationReport]:

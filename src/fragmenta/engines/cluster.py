@@ -6,12 +6,12 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 
-from fragmenta.engines.base import IterationReport, Setup, report
+from fragmenta.engines.base import IterationReport, Setup, report_of_messages
 from fragmenta.engines.control import FailedError, LostError, Peer
 from fragmenta.engines.crew import Crew
 from fragmenta.engines.episode_starts import EpisodeStarts
@@ -22,7 +22,6 @@ from fragmenta.engines.reception import machine
 from fragmenta.engines.snapshot import SNAPSHOT_SECONDS, ResumePoint
 from fragmenta.profiling.timeline import WorkerTimeline
 from fragmenta.worker.execute import DeadlineError
-from fragmenta.worker.outcome import Outcome
 
 FIRST_BACK_OFF, LONGEST_BACK_OFF = 0.5, 30.0
 
@@ -64,7 +63,7 @@ class ClusterEngine:
 
     def begin(self, state: Sequence[Any], in_flight: InFlight | None = None) -> None:
         """Load the leaves of the state and the values in flight into the fragments."""
-        self._snapshot.leaves, self._snapshot.in_flight = list(state), in_flight or {}
+        self._snapshot.begin(state, in_flight or {})
         try:
             self._load()
         except (LostError, FailedError) as failure:
@@ -140,8 +139,8 @@ class ClusterEngine:
     def __exit__(self, *_: Any) -> None:
         self.close()
 
-    def _load(self) -> None:
-        numbers = {i: self._snapshot.load(i, self._snapshot.leaves) for i in range(len(self._crew))}
+    def _load(self, keepers: Container[int] = ()) -> None:
+        numbers = {i: self._snapshot.load(i, self._snapshot.leaves, keepers) for i in range(len(self._crew))}
         for i, number in numbers.items():
             self._crew.peers[i].answer(number, self._crew.patience)
         self._snapshot.leave_in_place()
@@ -174,7 +173,8 @@ class ClusterEngine:
         for iteration in range(self._reached, self._reached + iterations):
             while not all(pending.values()):
                 self._next_report(runs, pending)
-            merged = self._report(iteration, {i: reports.popleft() for i, reports in pending.items()})
+            messages = [(crew.places[i][0].fragment.name, *reports.popleft()) for i, reports in pending.items()]
+            merged = report_of_messages(self.plan, iteration, messages)
             if iteration >= self._done:  # else it was already reported, before a process was lost
                 self._done += 1
                 yield merged
@@ -207,17 +207,6 @@ class ClusterEngine:
         elif message["report"] == runs.get(i):
             pending[i].append((message, arrays))
 
-    def _report(self, iteration: int, messages: dict[int, tuple[dict[str, Any], list[np.ndarray]]]) -> IterationReport:
-        fill: dict[str, float] = {}
-        busy, outcomes = [], []
-        for i, (message, arrays) in messages.items():
-            metrics = dict(zip(message["metrics"], arrays, strict=True))
-            outcomes.append(Outcome(metrics, message["lag"], message["source"], message["dropped"]))
-            busy.append((self._crew.places[i][0].fragment.name, message["busy"]))
-            for pair, share in message["fill"].items():
-                fill[pair] = max(share, fill.get(pair, 0.0))
-        return report(self.plan, iteration, outcomes, busy, fill)
-
     def _running(self) -> dict[int, Peer]:
         """The processes that are there; a free-running one may be being replaced."""
         steady = {i: peer for i, peer in self._crew.peers.items() if i not in self._free_runners}
@@ -246,8 +235,7 @@ class ClusterEngine:
                 if leaves := self._snapshot.leaves:  # else `begin` has not been called yet
                     salt = self._snapshot.iteration, self._restarts
                     self._snapshot.leaves = self._episodes.renewed_state(leaves, salt)
-                    self._snapshot.find_in_place()
-                    self._load()
+                    self._load(self._snapshot.keepers(range(len(self._crew))))
                 return
             except (LostError, FailedError) as again:
                 failure = again
@@ -263,17 +251,22 @@ class ClusterEngine:
         print(f"{trace}fragmenta: {prefix}{failure}; {action}", file=sys.stderr, flush=True)
 
     def _replace_free_runner(self, i: int, failure: LostError | FailedError) -> None:
-        """Replace a free-running worker, with those of other fragments that it waits for or that wait for it, while the
-        others continue; once the budget is spent, continue without them."""
+        """Replace a free-running worker, with those of other fragments that it waits for or that wait for it, unless
+        they have a large replay, while the others continue; once the budget is spent, continue without them."""
         chain = [j for j in self._free_runners if self._crew.places[j][1] == self._crew.places[i][1]]
         for j in chain:
             self._running_freely.pop(j, None)
+        budget = self._setup.options.restarts
+        is_spent = self._restarts >= budget and bool(self._running_freely) and not is_permanent(failure)
+        others = set() if is_spent else self._crew.healthy(failure) - {i}
+        keeping = [j for j in chain if j in others and self._snapshot.keeps(j)]
+        for j in set(chain) - set(keeping):
             self._crew.end(j)
-        if self._restarts >= self._setup.options.restarts and self._running_freely and not is_permanent(failure):
+        if is_spent:
             print(f"fragmenta: {failure}; training continues without it", file=sys.stderr, flush=True)
             return
         self._spend(failure)
-        work = {"target": self._add_free_runners, "args": (chain,), "name": "fragmenta-replaces"}
+        work = {"target": self._add_free_runners, "args": (chain, keeping), "name": "fragmenta-replaces"}
         self._replacing[i] = threading.Thread(**work, daemon=True)
         self._replacing[i].start()
 
@@ -283,14 +276,17 @@ class ClusterEngine:
         self._replacing.clear()
         self._failed_replacements.clear()
 
-    def _add_free_runners(self, chain: list[int]) -> None:
+    def _add_free_runners(self, chain: list[int], keeping: list[int]) -> None:
+        """Start these workers again, but for those that only have to begin anew with what they keep."""
         try:
-            self._crew.start(chain)
+            lost = self._crew.rest(keeping)
+            self._crew.start([i for i in chain if i not in keeping or i in lost])
             self._crew.connect(chain)
             salt = self._snapshot.iteration, self._restarts
             leaves = self._episodes.renewed_state(self._snapshot.leaves, salt, only=chain)
+            keepers = self._snapshot.keepers(chain)
             for i in chain:
-                self._crew.peers[i].answer(self._snapshot.load(i, leaves), self._crew.patience)
+                self._crew.peers[i].answer(self._snapshot.load(i, leaves, keepers), self._crew.patience)
                 self._let_run_freely(i)
         except (LostError, FailedError) as failure:
             self._failed_replacements[chain[0]] = failure

@@ -125,26 +125,36 @@ class Crew:
         """Stop all processes. Kill those that are lost, failed, not ready yet or do not stop, and their distributed
         groups. Returns the indices of the killed ones.
         """
-        failed = failure.worker if isinstance(failure, FailedError) else ""
-        peers = list(self.peers.items())
-        healthy = {i for i, peer in peers if peer.is_ready and not peer.lost and self.names[i] != failed}
-        lost = set(range(len(self))) - healthy
+        lost = set(range(len(self))) - self.healthy(failure)
         lost |= self._group_members(lost)
         for i in lost:
             self.end(i)
-        resting = {i: self.peers[i] for i in range(len(self)) if i not in lost}
+        lost |= self.rest([i for i in range(len(self)) if i not in lost])
+        lost |= self._group_members(lost)
+        for i in lost:
+            self.end(i)
+        return sorted(lost)
+
+    def healthy(self, failure: LostError | FailedError) -> set[int]:
+        """The processes that are there, ready, and not those that failed."""
+        failed = failure.worker if isinstance(failure, FailedError) else ""
+        peers = list(self.peers.items())
+        return {i for i, peer in peers if peer.is_ready and not peer.lost and self.names[i] != failed}
+
+    def rest(self, indices: Iterable[int]) -> set[int]:
+        """Stop these processes; kill those that do not stop, and return their indices."""
+        resting = {i: self.peers[i] for i in indices}
         for peer in resting.values():
             peer.tell("stop")
         numbers = {i: peer.order("rest") for i, peer in resting.items()}
+        lost = set[int]()
         for i, number in numbers.items():
             try:
                 resting[i].answer(number, max(RESTING_SECONDS, self.longest_step(i)))
             except LostError:
                 lost.add(i)
-        lost |= self._group_members(lost)
-        for i in lost:
-            self.end(i)
-        return sorted(lost)
+                self.end(i)
+        return lost
 
     def _group_members(self, lost: set[int]) -> set[int]:
         """All members of the distributed groups of these processes: a group cannot be joined again."""

@@ -1,27 +1,26 @@
 """Prepares a plan for an engine: compiles every fragment, splits the state, connects workers, joins the final state."""
 
 import dataclasses
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
-import jax.numpy as jnp
+import numpy as np
 
-from fragmenta.coordinator.partition.parts import join_parts, parts_of
+from fragmenta.coordinator.partition.parts import join_parts
+from fragmenta.engines.in_place import in_place
 from fragmenta.graph import Delivery, Graph, Interface, Operator, Plan, Program
 from fragmenta.graph.layout import Split
 from fragmenta.profiling.timeline import Stopwatch, Window
 from fragmenta.tracing.names import is_in
-from fragmenta.worker.backends.xla import Site, from_raw, site, to_raw
+from fragmenta.worker.backends.xla import Site, from_raw, site
 from fragmenta.worker.channels.mailbox import Mailbox
 from fragmenta.worker.channels.memory import End, MemoryChannel, Receiver, Sender
 from fragmenta.worker.channels.timed import TimedMailbox, TimedReceiver, TimedSender
 from fragmenta.worker.deploy import Deployment, Ports, deploy
 from fragmenta.worker.optimize import optimize
 from fragmenta.worker.turns import take_turns
-
-LARGE = 1 << 20  # bytes from which on a copy of an array costs more than a little time
 
 
 @dataclasses.dataclass(frozen=True)
@@ -224,8 +223,9 @@ def _between(plan: Plan, ends: tuple[str, str]) -> list[Interface]:
 
 
 def collect(plan: Plan, states: Sequence[tuple[Program, dict[int, Any]]], initial: Sequence[Any]) -> list[Any]:
-    """The whole state from the workers' leaves; a leaf that no worker holds keeps its initial value."""
-    leaves = list(initial)
+    """The whole state from the workers' leaves; a leaf that no worker holds keeps its initial value. Those that stay in
+    place are joined in host memory: together they may fit on no device."""
+    leaves, large = list(initial), in_place(plan.graph)
     for i in range(len(leaves)):
         holders = [(program, worker_leaves[i]) for program, worker_leaves in states if i in worker_leaves]
         if not holders:
@@ -234,10 +234,11 @@ def collect(plan: Plan, states: Sequence[tuple[Program, dict[int, Any]]], initia
         value = plan.graph.state_inputs[i]
         layout = program.layout(value)
         kind = program.fragment.devices[0].partition(":")[0] if i in plan.graph.rebuildable else None
-        where = jax.devices(kind)[0]  # a replay in host memory may fit on no other device
+        where = None if i in large else jax.devices(kind)[0]  # a replay in host memory stays there
         if program.replicas > 1 and isinstance(layout, Split):
-            leaf = join_parts([jax.device_put(leaf, where) for owner, leaf in holders if owner is program], layout)
-        leaves[i] = from_raw(jax.device_put(leaf, where), value.dtype)
+            parts = [leaf for owner, leaf in holders if owner is program]
+            leaf = join_parts([jax.device_put(part, where) if where else np.asarray(part) for part in parts], layout)
+        leaves[i] = from_raw(jax.device_put(leaf, where) if where else leaf, value.dtype)
     return leaves
 
 
@@ -256,45 +257,3 @@ def _pairs(interface: Interface, replicas: dict[str, int]) -> list[tuple[int, in
 def positions(graph: Graph, fields: Sequence[str]) -> frozenset[int]:
     """The positions of the leaves in these fields of the state."""
     return frozenset(i for i, name in enumerate(graph.state_names) if is_in(name, fields))
-
-
-def part_of_state(program: Program, replica: int, state: Sequence[Any]) -> dict[int, Any]:
-    """A replica's leaves, with its part of those that are split; PRNG keys as integers. None is left out."""
-    part = {}
-    for i in program.state:
-        if state[i] is None:
-            continue
-        layout = program.layout(program.graph.state_inputs[i])
-        leaf = to_raw(state[i])
-        if program.replicas > 1 and isinstance(layout, Split):
-            leaf = parts_of(leaf, layout, program.replicas)[replica]
-        part[i] = leaf
-    return part
-
-
-def state_of(assignment: Assignment, state: Sequence[Any], shared: Container[int]) -> dict[int, Any]:
-    """A worker's leaves of the whole state, on its devices. It takes over large rebuildable ones that are not `shared`
-    with other workers: there may not be enough memory for a copy of a replay."""
-    deployment, program = assignment.deployment, assignment.deployment.schedule.program
-    parts = part_of_state(program, assignment.replica, state)
-    taken = {
-        i: leaf
-        for i, leaf in parts.items()
-        if i in program.graph.rebuildable and i not in shared and _is_at(deployment, i, leaf)
-    }
-    return hold_state(deployment, {i: leaf for i, leaf in parts.items() if i not in taken}) | taken
-
-
-def hold_state(deployment: Deployment, leaves: dict[int, Any]) -> dict[int, Any]:
-    """Private copies of a worker's leaves on its devices, because it will donate their buffers."""
-    with jax.default_device(deployment.site.devices[0]):  # for NumPy arrays: not by way of another device
-        return {i: jax.device_put(jnp.copy(leaf), _place(deployment, i)) for i, leaf in leaves.items()}
-
-
-def _place(deployment: Deployment, leaf: int) -> Any:
-    return deployment.specs[deployment.schedule.program.graph.state_inputs[leaf].id].sharding
-
-
-def _is_at(deployment: Deployment, leaf: int, array: Any) -> bool:
-    """Whether a large array is where the worker holds it."""
-    return isinstance(array, jax.Array) and array.nbytes >= LARGE and array.sharding == _place(deployment, leaf)

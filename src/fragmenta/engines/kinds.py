@@ -78,7 +78,7 @@ class EngineKind:
 
 
 def _local(setup: Setup) -> Engine:
-    engine = LocalEngine(setup.plan, setup.deadline, setup.window)
+    engine = LocalEngine(setup.plan, setup.deadline, setup.window, (setup.algorithm, setup.env))
     engine.env = setup.env
     return engine
 

@@ -9,8 +9,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from fragmenta.engines.base import IterationReport, report
-from fragmenta.engines.dispatch import assign, collect, compile_plan, connections, positions, state_of, time_workers
+from fragmenta.engines.dispatch import assign, collect, compile_plan, connections, positions, time_workers
+from fragmenta.engines.holding import Source, state_of
 from fragmenta.engines.in_flight import InFlight, join_in_flight, split_in_flight
+from fragmenta.engines.in_place import in_place
 from fragmenta.envs import Environment
 from fragmenta.graph import Delivery, Plan
 from fragmenta.profiling.timeline import Window, WorkerTimeline
@@ -30,10 +32,17 @@ class LocalEngine:
     env: Environment
     replaced = 0
 
-    def __init__(self, plan: Plan, deadline: float = 300.0, window: Window | None = None) -> None:
-        """Compile everything. With a window, workers record a timeline of its iterations."""
-        self.plan, self.deadline, self._window = plan, deadline, window
-        self._deployments = compile_plan(plan)
+    def __init__(
+        self,
+        plan: Plan,
+        deadline: float = 300.0,
+        window: Window | None = None,
+        source: Source | None = None,
+    ) -> None:
+        """Compile everything. With a window, workers record a timeline of its iterations; with a `source`, leaves of
+        the state may be given by their shape only."""
+        self.plan, self.deadline, self._window, self._source = plan, deadline, window, source
+        self._deployments, self._in_place = compile_plan(plan), in_place(plan.graph)
         self._channels: list[MemoryChannel] = []
         self._failure: tuple[Worker, BaseException] | None = None
         self._lock = threading.Lock()
@@ -51,7 +60,15 @@ class LocalEngine:
         self._between = connections(assignments)
         stopwatches = time_workers(self.plan, assignments, self._window) if self._window else [None] * len(assignments)
         self._workers = [
-            Worker(a.deployment, a.replica, a.ports, state_of(a, state, shared), self.deadline, stopwatch)
+            Worker(
+                a.deployment,
+                a.replica,
+                a.ports,
+                state_of(a.deployment, a.replica, state, shared, self._source),
+                self.deadline,
+                stopwatch,
+                self._in_place,
+            )
             for a, stopwatch in zip(assignments, stopwatches, strict=True)
         ]
         for worker in self._workers:
@@ -91,11 +108,13 @@ class LocalEngine:
     def state(self, without: Sequence[str] = ()) -> list[Any]:
         """The leaves of the state after the last iteration; for free-running fragments, after their own last one."""
         left_out = positions(self.plan.graph, without)
-        states = [
-            (worker.deployment.schedule.program, worker.state_copy if self._runs_freely(worker) else worker.state())
-            for worker in self._workers
-        ]
-        states = [(program, {i: x for i, x in leaves.items() if i not in left_out}) for program, leaves in states]
+        states = []
+        for worker in self._workers:
+            program = worker.deployment.schedule.program
+            leaves = worker.state_copy if self._runs_freely(worker) else worker.state()
+            if self._runs_freely(worker):
+                leaves = leaves | worker.live(sorted(self._in_place & set(program.state) - left_out))
+            states.append((program, {i: leaf for i, leaf in leaves.items() if i not in left_out}))
         return collect(self.plan, states, [None if i in left_out else x for i, x in enumerate(self._initial)])
 
     def in_flight(self) -> InFlight:

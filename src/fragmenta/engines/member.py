@@ -144,10 +144,10 @@ class Member:
         leaves, in_flight = dict(zip(names, arrays, strict=False)), dict(zip(late, arrays[len(names) :], strict=True))
         for leaf, shape in message["constants"]:
             leaves[leaf] = np.broadcast_to(leaves[leaf], shape)
-        self._replica.load(leaves, in_flight, message["kept"])
+        self._replica.load(leaves, in_flight, message["kept"], message["empty"], message["in_place"])
 
     def _do_held(self, message: dict[str, Any], _: list[np.ndarray]) -> Any:
-        return {"iterations": self._replica.held(message["leaves"])}, []
+        return {"held": self._replica.held(message["leaves"])}, []
 
     def _do_run(self, message: dict[str, Any], _: list[np.ndarray]) -> None:
         for report, metrics in self._replica.run(message["iterations"]):

@@ -9,8 +9,9 @@ import numpy as np
 
 from fragmenta.coordinator.fingerprint import fingerprint
 from fragmenta.coordinator.plan import project
-from fragmenta.engines.dispatch import Assignment, connections, hold_state, links, ports_of, time_workers
+from fragmenta.engines.dispatch import Assignment, connections, links, ports_of, time_workers
 from fragmenta.engines.ends import Ends
+from fragmenta.engines.holding import empty_part, hold_state
 from fragmenta.engines.in_flight import InFlight, split_in_flight
 from fragmenta.engines.job import use_jax_settings
 from fragmenta.graph import Plan, Program
@@ -77,14 +78,20 @@ class ReplicaProcess:
         observation, alive = self._env.pool.reset(seeds)
         return [alive, *observation]
 
-    def held(self, leaves: Sequence[int]) -> int | None:
-        """The number of iterations since the state was loaded, if this replica still has its part of these leaves."""
-        held = self._worker.held(leaves) if self._worker else None
-        return held and held[0]
+    def held(self, leaves: Sequence[int]) -> bool:
+        """Whether this replica still has its part of these leaves, of this iteration or a later one."""
+        return self._worker is not None and self._worker.held(leaves) is not None
 
-    def load(self, leaves: dict[int, np.ndarray], in_flight: InFlight, kept: Sequence[int] = ()) -> None:
-        """Create the worker from this state, the leaves that are `kept` from the worker before, and these values in
-        flight, with the current connections."""
+    def load(
+        self,
+        leaves: dict[int, np.ndarray],
+        in_flight: InFlight,
+        kept: Sequence[int] = (),
+        empty: Sequence[int] = (),
+        in_place: Sequence[int] = (),
+    ) -> None:
+        """Create the worker from this state, the leaves that are `kept` from the worker before, those that are `empty`,
+        and these values in flight, with the current connections. Nothing copies the leaves `in_place` from then on."""
         name = self._program.fragment.name
         ports = ports_of(self.plan, name, self._replica, self._ends.sender, self._ends.receiver, self._ends.mailbox)
         assignment = Assignment(self._deployment, self._replica, ports)
@@ -94,8 +101,9 @@ class ReplicaProcess:
         (stopwatch,) = time_workers(self.plan, [assignment], window) if window else [None]
         kept_leaves = self._with_new_episodes(kept)
         self._worker = None  # its memory is free now
-        state = hold_state(self._deployment, leaves) | kept_leaves
-        self._worker = Worker(self._deployment, self._replica, ports, state, self._deadline, stopwatch)
+        empty_leaves = empty_part(self._deployment, self._replica, self._algorithm, self._env, empty)
+        state = hold_state(self._deployment, leaves) | kept_leaves | empty_leaves
+        self._worker = Worker(self._deployment, self._replica, ports, state, self._deadline, stopwatch, in_place)
         if name in self.plan.free_running:
             self._worker.copy_state()
         if in_flight:
@@ -119,6 +127,9 @@ class ReplicaProcess:
         """Its leaves of the state, but for some; for a free-running replica, those after its last iteration."""
         worker = self._working
         leaves = worker.state_copy or worker.state()
+        if worker.state_copy:
+            others = set(self._program.state) - set(worker.state_copy) - set(without)
+            leaves = leaves | worker.live(sorted(others))
         return {i: np.asarray(to_raw(leaf)) for i, leaf in leaves.items() if i not in without}
 
     def _with_new_episodes(self, leaves: Sequence[int]) -> dict[int, Any]:
@@ -136,7 +147,7 @@ class ReplicaProcess:
             )
             return {i: leaf for i, leaf in enumerate(jax.tree.leaves(state)) if i in leaves}
 
-        return jax.jit(renew, donate_argnums=0)(held[1])
+        return jax.jit(renew, donate_argnums=0)(held)
 
     def in_flight(self) -> dict[tuple[int, str], list[Any]]:
         """Its values in flight, for receives one iteration behind."""

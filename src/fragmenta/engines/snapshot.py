@@ -1,15 +1,14 @@
 """The state of all processes as the coordinator has it: what they resume from after a loss.
 
 Leaves that fill anew as training goes on (`Algorithm.rebuildable`: a replay) are part of it as long as they are small.
-Larger ones stay in place, in the processes: copying gigabytes again and again would take more time than training.
-After a loss they are used where they are, with their newest steps marked as the end of an episode, if no process that
-holds some of them was lost and all have come equally far; otherwise they fill anew. All other leaves resume from the
+Larger ones stay in place, in the processes. After a loss, a process that still has its part uses that, with its newest
+steps marked as the end of an episode; one that was lost starts with an empty part. All other leaves resume from the
 snapshot.
 """
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -18,25 +17,17 @@ import numpy as np
 from fragmenta.engines.base import Setup
 from fragmenta.engines.control import LostError, Peer
 from fragmenta.engines.crew import Crew
-from fragmenta.engines.dispatch import collect, part_of_state, positions
+from fragmenta.engines.dispatch import collect, positions
+from fragmenta.engines.holding import part_of_state
 from fragmenta.engines.in_flight import InFlight, join_in_flight
-from fragmenta.engines.initial import initial_leaves
-from fragmenta.graph import Graph
+from fragmenta.engines.in_place import in_place
 
-IN_PLACE_BYTES = 256 << 20
-"""Up to how many bytes rebuildable leaves, all together, are part of snapshots."""
 SNAPSHOT_SECONDS = 3.0
 """The least time between two snapshots, except those that the caller asks for."""
 SNAPSHOT_SHARE = 0.05
 """The largest share of the time that they take."""
 CHUNK = 1 << 22
 """Elements that are looked at together, to find out whether all elements of an array are the same."""
-
-
-def in_place(graph: Graph) -> frozenset[int]:
-    """The leaves that stay where they are: the rebuildable ones, if they are large."""
-    size = sum(graph.state_inputs[i].bytes for i in graph.rebuildable)
-    return graph.rebuildable if size > IN_PLACE_BYTES else frozenset()
 
 
 class ResumePoint:
@@ -53,38 +44,41 @@ class ResumePoint:
         self._taken, self._seconds = time.monotonic(), 0.0
         """When the snapshot was taken, and how long that took."""
         self._in_place = in_place(setup.plan.graph)
-        self._kept = False
-        """Whether the processes load the next state around the leaves that they have in place."""
 
     @property
     def is_due(self) -> bool:
         """Whether it is time for the next one."""
         return time.monotonic() - self._taken > max(SNAPSHOT_SECONDS, self._seconds / SNAPSHOT_SHARE)
 
+    def begin(self, state: Sequence[Any], in_flight: InFlight) -> None:
+        """Resume from this state from now on."""
+        self.leaves = [None if isinstance(leaf, jax.ShapeDtypeStruct) else leaf for leaf in state]
+        self.in_flight = in_flight
+
     def leave_in_place(self) -> None:
         """Forget the leaves that stay in the processes, which have loaded them."""
         self.leaves = [None if i in self._in_place else leaf for i, leaf in enumerate(self.leaves)]
-        self._kept = False
 
-    def find_in_place(self) -> None:
-        """After a loss: let the processes use the leaves that they have in place, or let these fill anew."""
-        if not self._in_place or all(self.leaves[i] is not None for i in self._in_place):
-            return
-        holders = [i for i, (program, _) in enumerate(self._crew.places) if self._in_place & set(program.state)]
+    def keeps(self, i: int) -> bool:
+        """Whether a process has a part of what stays in place."""
+        return not self._in_place.isdisjoint(self._crew.places[i][0].state)
+
+    def keepers(self, among: Sequence[int]) -> frozenset[int]:
+        """After a loss: those of these processes that still have their part of what stays in place."""
+        holders = [i for i in among if self.keeps(i)]
+        if any(self.leaves[i] is not None for i in self._in_place):  # they never loaded it
+            return frozenset()
         answers = self._crew.ask({i: {"leaves": sorted(self._in_place)} for i in holders}, "held", self._crew.patience)
-        counts = {answer["iterations"] for answer, _ in answers.values()}
-        self._kept = len(counts) == 1 and None not in counts
-        if self._kept:
-            return
-        for i, leaf in zip(sorted(self._in_place), self._initial(), strict=True):
-            self.leaves[i] = leaf
-        fields = sorted({self._plan.graph.state_names[i].partition(".")[0] for i in self._in_place})
-        size = sum(self._plan.graph.state_inputs[i].bytes for i in self._in_place) / 1e9
-        lost = f"the {' and '.join(fields)} ({size:.1f} GB, too large for snapshots) was lost and fills anew"
-        print(f"fragmenta: {lost}", file=sys.stderr, flush=True)
+        kept = frozenset(i for i, (answer, _) in answers.items() if answer["held"])
+        if lost := [self._crew.names[i] for i in holders if i not in kept]:
+            fields = sorted({self._plan.graph.state_names[i].partition(".")[0] for i in self._in_place})
+            what = f"the {' and '.join(fields)} of {' and '.join(lost)}"
+            print(f"fragmenta: {what} (too large for snapshots) was lost and fills anew", file=sys.stderr, flush=True)
+        return kept
 
-    def load(self, i: int, leaves: Sequence[Any]) -> int:
-        """Order a process to continue from its part of these leaves; returns the number of the order."""
+    def load(self, i: int, leaves: Sequence[Any], keepers: Container[int] = ()) -> int:
+        """Order a process to continue from its part of these leaves, and one of the `keepers` from what stays in place;
+        returns the number of the order."""
         program, replica = self._crew.places[i]
         arrays, names, constants = [], [], []
         for leaf, part in part_of_state(program, replica, leaves).items():
@@ -95,10 +89,17 @@ class ResumePoint:
             arrays.append(array)
             names.append(leaf)
         arrays += [np.asarray(value) for value in self.in_flight.values()]
-        kept = sorted(self._in_place & set(program.state)) if self._kept else []
-        flights = list(self.in_flight)
+        large = sorted(self._in_place & set(program.state))
+        absent = [leaf for leaf in large if leaf not in names]
         return self._crew.peers[i].order(
-            "load", arrays, leaves=names, constants=constants, kept=kept, in_flight=flights
+            "load",
+            arrays,
+            leaves=names,
+            constants=constants,
+            kept=absent if i in keepers else [],
+            empty=[] if i in keepers else absent,
+            in_place=large,
+            in_flight=list(self.in_flight),
         )
 
     def gather(self, running: Mapping[int, Peer], may_be_lost: Sequence[int], iteration: int) -> None:
@@ -138,12 +139,6 @@ class ResumePoint:
             answer, arrays = running[i].answer(number, self._setup.deadline)
             states.append((self._crew.places[i][0], dict(zip(answer["leaves"], arrays, strict=False))))
         return collect(self._plan, states, leaves)
-
-    def _initial(self) -> list[Any]:
-        """The leaves that stay in place, as they are before the first iteration; nothing else is computed."""
-        setup, chosen = self._setup, sorted(self._in_place)
-        key = jax.random.key(setup.seed)
-        return initial_leaves(setup.algorithm, setup.env, key, chosen, setup.cluster.replay)
 
 
 def is_constant(array: np.ndarray) -> bool:

@@ -14,6 +14,7 @@ from fragmenta.envs.probes import (
     ProbeAction,
     ProbeConstant,
     ProbeDiscount,
+    ProbeMask,
     ProbeMemory,
     ProbeObservation,
     ProbeTeam,
@@ -42,6 +43,7 @@ PROBES: dict[str, Callable[[], Environment]] = {
     "ProbeAction": ProbeAction,
     "ProbeTruncation": ProbeTruncation,
     "ProbeMemory": ProbeMemory,
+    "ProbeMask": ProbeMask,
     "ProbeTeam": ProbeTeam,
 }
 """Environments with known values, to test algorithms; found by name, but not listed."""

@@ -1,6 +1,7 @@
 """JaxMARL environments as teams; its own reset loses the last observation.
 
 Where agents' spaces differ, observations are padded with zeros, and actions with ones that a mask marks as illegal.
+A name that ends in `:world_state` adds what the simulator knows, for critics.
 """
 
 import dataclasses
@@ -25,7 +26,7 @@ from fragmenta.envs.particles import SimpleSpread, SimpleTag
 from fragmenta.envs.team import TeamEnvironment
 from fragmenta.errors import ConfigError, unknown
 from fragmenta_core.faults import UnusableError
-from fragmenta_core.spaces import Box, Discrete, Space
+from fragmenta_core.spaces import Box, Dict, Discrete, Space
 from fragmenta_core.teams import MASK, OBSERVATION, common_actions, common_observations, with_mask
 
 PARTICLES = {"simple_spread": SimpleSpread, "simple_tag": SimpleTag}
@@ -34,6 +35,9 @@ SELF_RESETTING = ("coin_game", "storm", "ant_", "halfcheetah_", "hopper_", "huma
 """Name prefixes of environments that reset inside a plain step, which loses the last observation."""
 LEGAL_ACTIONS = ("get_avail_actions", "get_legal_moves")
 """The methods by which environments say which actions are legal; few have one."""
+
+WORLD_STATE = "world_state"
+"""The part of an observation that is the simulator's state, the same for all agents or from the view of each."""
 
 
 class EnvState(NamedTuple):
@@ -49,6 +53,7 @@ class JaxMARLEnvironment(TeamEnvironment):
     """One JaxMARL environment with its defaults; its time limit is `max_steps`, which truncates an episode."""
 
     name: str = dataclasses.field(kw_only=True)
+    shows_world_state: bool = dataclasses.field(default=False, kw_only=True)
 
     def original(self) -> Any:
         """JaxMARL's environment with our time limit, the same object for the same name and limit."""
@@ -57,9 +62,12 @@ class JaxMARLEnvironment(TeamEnvironment):
     @property
     def observation_space(self) -> Space:
         rows = observation_shapes(self)
-        if not _has_mask(self.name):
+        if not isinstance(rows, dict):
             return _row_space(rows)
-        return with_mask(_row_space(rows[OBSERVATION]), rows[MASK].shape[1])
+        parts = {name: _row_space(part) for name, part in rows.items()}
+        if MASK in rows:
+            parts |= with_mask(parts[OBSERVATION], rows[MASK].shape[1]).spaces
+        return Dict(tuple(sorted(parts.items())))
 
     @property
     def action_space(self) -> Space:
@@ -73,9 +81,13 @@ class JaxMARLEnvironment(TeamEnvironment):
         return EnvState(fixed_types(state), self._padded(observations), jnp.ones((self.agents,), bool))
 
     def observe(self, state: EnvState) -> Any:
-        if not _has_mask(self.name):
-            return state.observation
-        return {OBSERVATION: state.observation, MASK: self._legal(state.state)}
+        parts = {OBSERVATION: state.observation}
+        if _has_mask(self.name):
+            parts[MASK] = self._legal(state.state)
+        if self.shows_world_state:
+            known = plain(self.original().get_world_state(state.state))
+            parts[WORLD_STATE] = jnp.broadcast_to(known, (self.agents, known.shape[-1]))
+        return parts if len(parts) > 1 else state.observation
 
     def advance(self, state: EnvState, action: jax.Array, key: jax.Array) -> tuple[EnvState, jax.Array, jax.Array]:
         trimmed = map(_trimmed, _action_spaces(self.name), action)
@@ -111,9 +123,15 @@ class JaxMARLEnvironment(TeamEnvironment):
 
 
 def make(name: str) -> TeamEnvironment:
-    """The environment registered in JaxMARL under that name, or one of our two particle environments."""
-    if name in PARTICLES:
+    """The environment registered in JaxMARL under that name, or one of our two particle environments; the name may end
+    in `:world_state`."""
+    name, colon, part = name.partition(":")
+    problem = f"jaxmarl:{name} has no part '{part}' to add to its observations"
+    no_part = ConfigError(f"{problem}: leave it out; the critics of mappo, qmix and maddpg see what all agents observe")
+    if name in PARTICLES and not colon:
         return PARTICLES[name]()
+    if colon and (part != WORLD_STATE or name in PARTICLES):
+        raise no_part
     registered = import_package("jaxmarl", "jaxmarl").registered_envs
     names = [*PARTICLES, *(known_name for known_name in registered if not known_name.startswith(SELF_RESETTING))]
     if name not in names:
@@ -126,7 +144,9 @@ def make(name: str) -> TeamEnvironment:
         common_actions(f"jaxmarl:{name}", _action_spaces(name))
     except UnusableError as error:
         raise ConfigError(str(error)) from error
-    return JaxMARLEnvironment(limit, name=name, agents=len(env.agents))
+    if colon and not _has_world_state(env):
+        raise no_part
+    return JaxMARLEnvironment(limit, name=name, agents=len(env.agents), shows_world_state=bool(colon))
 
 
 def _row_space(rows: Any) -> Space:
@@ -172,6 +192,16 @@ def _legal_method(name: str) -> str | None:
             continue
         return method
     return None
+
+
+def _has_world_state(env: Any) -> bool:
+    """Whether the simulator's state is one vector for all agents, or one for each."""
+    _, state = jax.eval_shape(env.reset, jax.random.key(0))
+    try:
+        known = jax.eval_shape(env.get_world_state, state)
+    except (AttributeError, NotImplementedError):
+        return False
+    return hasattr(known, "shape") and known.shape[:-1] in ((), (len(env.agents),))
 
 
 def _has_limit(env: Any) -> bool:

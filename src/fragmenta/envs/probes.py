@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from fragmenta.envs.base import Environment
 from fragmenta.envs.team import TeamEnvironment
-from fragmenta_core.spaces import Box, Discrete
+from fragmenta_core.spaces import Box, Dict, Discrete, Space
 
 
 class ProbeState(NamedTuple):
@@ -24,7 +24,7 @@ class Probe(Environment):
     max_steps: int = 1_000
 
     @property
-    def observation_space(self) -> Box:
+    def observation_space(self) -> Space:
         return Box(-1.0, 1.0, (1,))
 
     @property
@@ -34,7 +34,7 @@ class Probe(Environment):
     def initial(self, key: jax.Array) -> Any:
         return ProbeState(jnp.zeros(()))
 
-    def observe(self, state: Any) -> jax.Array:
+    def observe(self, state: Any) -> Any:
         return jnp.stack(state)
 
 
@@ -114,6 +114,47 @@ class ProbeMemory(Probe):
         last = state.time == self.blanks
         reward = jnp.where((action == 1) == (state.sign > 0), 1.0, -1.0)
         return state._replace(time=state.time + 1), jnp.where(last, reward, 0.0), last
+
+
+class ProbeMaskState(NamedTuple):
+    """Which actions are legal, and whether high ones pay (1) or low ones (-1)."""
+
+    legal: jax.Array
+    sign: jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class ProbeMask(Probe):
+    """Two of four actions are legal, others at each step. Observation -1 or 1: the higher an action is, the less or the
+    more it pays, from 0 to 1. An illegal one ends the episode and costs 100.
+
+    The best legal actions pay 7/9 on average, random ones 1/2; without the mask, no policy knows which are legal.
+    """
+
+    max_steps: int = 8
+
+    @property
+    def observation_space(self) -> Dict:
+        return Dict((("action_mask", Box(0.0, 1.0, (4,), "bool")), ("observation", super().observation_space)))
+
+    @property
+    def action_space(self) -> Discrete:
+        return Discrete(4)
+
+    def initial(self, key: jax.Array) -> ProbeMaskState:
+        legal_key, sign_key = jax.random.split(key)
+        legal = jax.random.permutation(legal_key, jnp.arange(4) < 2)
+        return ProbeMaskState(legal, _random_sign(sign_key))
+
+    def observe(self, state: ProbeMaskState) -> dict[str, jax.Array]:
+        return {"action_mask": state.legal, "observation": state.sign[None]}
+
+    def advance(
+        self, state: ProbeMaskState, action: jax.Array, key: jax.Array
+    ) -> tuple[ProbeMaskState, jax.Array, jax.Array]:
+        reward = jnp.where(state.sign > 0, action, 3 - action) / 3
+        is_legal = state.legal[action]
+        return self.initial(key), jnp.where(is_legal, reward, -100.0), ~is_legal
 
 
 class ProbeTeamState(NamedTuple):

@@ -146,8 +146,9 @@ def _play(
 @jax.jit
 def _start(algorithm: Algorithm, env: Environment, keys: jax.Array) -> _Episodes:
     count, world = keys.shape[0], env.reset(keys)
+    memory = algorithm.fresh_memory(count, env.num_agents)
     zeros, counts = jnp.zeros(count), jnp.zeros(count, jnp.int32)
-    return _Episodes(jnp.zeros((), jnp.int32), world, algorithm.fresh_memory(count), zeros, counts, counts > 0)
+    return _Episodes(jnp.zeros((), jnp.int32), world, memory, zeros, counts, counts > 0)
 
 
 @jax.jit
@@ -197,7 +198,7 @@ def _play_part(
     """One episode per environment; `env` only provides the spaces and lets later evaluations reuse compiled code."""
     count, space = len(seeds), env.observation_space
     parts, alive = pool.reset(seeds)
-    memory = algorithm.fresh_memory(count)
+    memory = algorithm.fresh_memory(count, env.num_agents)
     returns, lengths, ended = np.zeros(count), np.zeros(count, np.int32), np.zeros(count, bool)
     for time in range(limit):
         inputs = assemble(space, iter(parts)), alive if env.team_size else ()

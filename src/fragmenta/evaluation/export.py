@@ -79,7 +79,7 @@ def policy_inputs(algorithm: Algorithm, env: Environment) -> dict[str, Any]:
     inputs: dict[str, Any] = {"observation": assemble(env.observation_space, parts)}
     if team:
         inputs["alive"] = jax.ShapeDtypeStruct((batch, *team), jnp.bool_)
-    memory = jax.eval_shape(lambda: algorithm.fresh_memory(1))
+    memory = jax.eval_shape(lambda: algorithm.fresh_memory(1, env.num_agents))
     if jax.tree.leaves(memory):
         inputs["memory"] = jax.tree.map(lambda x: jax.ShapeDtypeStruct((batch, *x.shape[1:]), x.dtype), memory)
     return inputs

@@ -33,6 +33,18 @@ def _reduction(operator: str) -> Rule:
     return rule
 
 
+def _bool_reduction(operator: str) -> Rule:
+    """Of truth values, as integers: ONNX reduces them as they are only in versions that are newer than ours."""
+
+    def rule(nodes: Nodes, equation: Equation, values: list[Any]) -> list[Any] | None:
+        if equation.outvars[0].aval.dtype != np.bool_:
+            return None
+        (reduced,) = _reduction(operator)(nodes, equation, nodes.cast(values[0], np.int32))
+        return nodes.cast(reduced, np.bool_)
+
+    return rule
+
+
 def _arg(operator: str) -> Rule:
     def rule(nodes: Nodes, equation: Equation, values: list[Any]) -> list[Any]:
         (axis,) = equation.params["axes"]
@@ -190,9 +202,12 @@ RULES: dict[str, Rule] = {
     "reduce_sum": _reduction("ReduceSum"),
     "reduce_max": _reduction("ReduceMax"),
     "reduce_min": _reduction("ReduceMin"),
+    "reduce_or": _bool_reduction("ReduceMax"),
+    "reduce_and": _bool_reduction("ReduceMin"),
     "argmax": _arg("ArgMax"),
     "argmin": _arg("ArgMin"),
     "copy": lambda nodes, equation, values: values,
+    "stop_gradient": lambda nodes, equation, values: values,
     "square": lambda nodes, equation, values: nodes.add("Mul", *values, *values),
     "integer_pow": _power,
     "rsqrt": lambda nodes, equation, values: nodes.add("Reciprocal", *nodes.add("Sqrt", *values)),

@@ -82,7 +82,7 @@ def _frames(
     decide = jax.jit(lambda observation, alive, memory: algorithm.decide(env, params, observation, alive, memory, None))
     with contextlib.closing(scene):
         for episode, key in enumerate(keys):
-            (observation, alive), memory, total = scene.start(key), algorithm.fresh_memory(1), 0.0
+            (observation, alive), memory, total = scene.start(key), algorithm.fresh_memory(1, env.num_agents), 0.0
             yield Frame(scene.picture(), episode, 0, total, last=False)
             for step in range(1, limit + 1):
                 action, memory = decide(observation, alive, memory)

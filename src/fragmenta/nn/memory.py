@@ -3,6 +3,7 @@
 All of them keep what they remember in one vector per environment, which is zero at the start of an episode.
 """
 
+import itertools
 from typing import Any
 
 import flax.linen as nn
@@ -141,6 +142,39 @@ class Attention(nn.Module):
         return self.step(memory, self.inputs(x))
 
 
+class OwnCell(nn.Module):
+    """A user's cell, or one of Flax, whose carry is kept as one vector."""
+
+    cell: Any
+
+    @property
+    def size(self) -> int:
+        """Numbers that are remembered."""
+        return sum(leaf.size for leaf in jax.tree.leaves(self._carry()))
+
+    def inputs(self, x: jax.Array) -> jax.Array:
+        """What does not depend on the memory: the cell does all of its work in `step`."""
+        return x
+
+    def step(self, memory: jax.Array, inputs: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """The memory after a step, and the features for the networks."""
+        leaves, structure = jax.tree.flatten(self._carry())
+        ends = list(itertools.accumulate(leaf.size for leaf in leaves))
+        carry, features = self.cell(jax.tree.unflatten(structure, jnp.split(memory, ends[:-1], axis=-1)), inputs)
+        memory = jnp.concatenate(jax.tree.leaves(carry), axis=-1)
+        return memory.astype(jnp.float32), features.astype(jnp.float32)
+
+    def __call__(self, memory: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Memory and features after a step with these inputs."""
+        return self.step(memory, self.inputs(x))
+
+    def _carry(self) -> Any:
+        if isinstance(self.cell, nn.RNNCellBase):
+            return jax.eval_shape(lambda: self.cell.initialize_carry(jax.random.key(0), (1,)))
+        return jax.ShapeDtypeStruct((self.cell.size,), jnp.float32)
+
+
+NO_CELL = "none"
 CELLS = ("gru", "lstm", "transformer")
 
 

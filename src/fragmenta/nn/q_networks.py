@@ -48,13 +48,18 @@ class QNetwork(nn.Module):
             return NormalizedDense(width, init, self.compute, name=f"normalized_{layers}")(x)
 
         x = x.astype(self.compute)
-        shared = self.hidden[:-1] if self.dueling else self.hidden
+        shared, apart = (self.hidden[:-1], self.hidden[-1:]) if self.dueling else (self.hidden, ())
         for width in shared:
             x = active(x, width)
         if not self.dueling:
             return self._by_action(dense(x, self.actions * self.atoms, 1.0))
-        value = dense(active(x, self.hidden[-1]), self.atoms, 1.0)
-        advantage = self._by_action(dense(active(x, self.hidden[-1]), self.actions * self.atoms, 1.0))
+
+        def stream(x: jax.Array, outputs: int) -> jax.Array:
+            for width in apart:
+                x = active(x, width)
+            return dense(x, outputs, 1.0)
+
+        value, advantage = stream(x, self.atoms), self._by_action(stream(x, self.actions * self.atoms))
         return value.astype(jnp.float32)[..., None, :] + advantage - jnp.mean(advantage, axis=-2, keepdims=True)
 
     def _by_action(self, x: jax.Array) -> jax.Array:

@@ -26,6 +26,9 @@ class ReluMLP(nn.Module):
         leading, widths = x.shape[:-1], (x.shape[-1], *self.hidden, self.outputs)
         first = (self.copies,) if self.copies else ()
         x = x.reshape(-1, widths[0]).astype(self.compute)
+        # Rows for each copy from the first layer on: XLA would compute that of all copies as one product otherwise, and
+        # transpose its result on the CPU.
+        x = jnp.broadcast_to(x, (*first, *x.shape))
         for i, (inputs, outputs) in enumerate(itertools.pairwise(widths)):
             start = _uniform(inputs**-0.5)
             kernel = self.param(f"kernel_{i}", start, (*first, inputs, outputs)).astype(self.compute)

@@ -82,3 +82,11 @@ class Normal(NamedTuple):
     @property
     def _axes(self) -> tuple[int, ...]:
         return tuple(range(-self.log_std.ndim, 0))
+
+
+class RowNormal(Normal):
+    """Normal distributions over the last axis alone, whose deviations may differ between the rows."""
+
+    @property
+    def _axes(self) -> tuple[int, ...]:
+        return (-1,)

@@ -7,24 +7,20 @@ import jax.numpy as jnp
 
 
 class TeamView(NamedTuple):
-    """What the agents of a team observe."""
+    """What the agents of a team observe, with a row per agent, and which of them are active."""
 
-    features: jax.Array
-    """A vector per agent, zero for agents that dropped out."""
-    legal: Any
-    """Which actions are legal, per agent; None if all of them are."""
-
-
-def team_view(observation: Any, alive: jax.Array) -> TeamView:
-    """The view of a team, from observations that may be dictionaries with an `action_mask`."""
-    if isinstance(observation, dict):
-        return TeamView(*(mask_absent(alive, observation[name]) for name in ("observation", "action_mask")))
-    return TeamView(mask_absent(alive, observation), None)
+    observation: Any
+    alive: jax.Array
 
 
 def mask_absent(alive: jax.Array, x: jax.Array) -> jax.Array:
     """Zero the entries of agents that dropped out, so that garbage in them has no effect."""
-    return jnp.where(alive.reshape(*alive.shape, *[1] * (x.ndim - alive.ndim)), x, 0.0)
+    return jnp.where(alive.reshape(*alive.shape, *[1] * (x.ndim - alive.ndim)), x, jnp.zeros((), x.dtype))
+
+
+def present(alive: jax.Array, tree: Any) -> Any:
+    """Arrays in which the entries of agents that dropped out are zero."""
+    return jax.tree.map(lambda x: mask_absent(alive, x), tree)
 
 
 def mean_present(alive: jax.Array, x: jax.Array) -> jax.Array:

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 CHUNK_BYTES = 1 << 24
-LARGE_BYTES = 64 << 20
-"""Arrays from this size on, such as those of a replay, have a file of their own, which needs no copy of them."""
+LARGE_BYTES = 1 << 20
+"""Arrays from this size on, such as those of a replay, have a file of their own, which needs no copy of them and is
+neither read to compute its checksum nor read twice to load it."""
 
 
 def write_arrays(folder: Path, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
@@ -31,20 +32,39 @@ def write_arrays(folder: Path, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
     return files
 
 
-def read_arrays(folder: Path, descriptions: dict[str, Any]) -> dict[str, np.ndarray]:
-    """Read arrays that have these names, shapes and types, in this order."""
+def read_arrays(folder: Path, descriptions: dict[str, Any], large: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Read arrays that have these names, shapes and types, in this order; `large` has the bytes of those with a file of
+    their own, by its name."""
     types = {name: (tuple(a["shape"]), np.dtype(a["dtype"])) for name, a in descriptions.items()}
     sizes = {name: math.prod(shape) * dtype.itemsize for name, (shape, dtype) in types.items()}
-    target = {"bytes": np.empty(sum(size for size in sizes.values() if size < LARGE_BYTES), np.uint8)}
+    files = {name: _file_of_large(position) for position, name in enumerate(types)}
+    target = {"bytes": np.empty(sum(size for name, size in sizes.items() if files[name] not in large), np.uint8)}
     joined = np.asarray(_orbax().restore((folder / "state").absolute(), target)["bytes"])
     arrays, start = {}, 0
-    for position, (name, (shape, dtype)) in enumerate(types.items()):
-        if sizes[name] >= LARGE_BYTES:
-            arrays[name] = np.fromfile(folder / _file_of_large(position), dtype).reshape(shape)
+    for name, (shape, dtype) in types.items():
+        if files[name] in large:
+            arrays[name] = large[files[name]].view(dtype).reshape(shape)
             continue
         arrays[name] = joined[start : start + sizes[name]].view(dtype).reshape(shape)
         start += sizes[name]
     return arrays
+
+
+def is_large(file: str) -> bool:
+    """Whether a file of a checkpoint, by its name, has one large array."""
+    return file.startswith("array-")
+
+
+def read_large(path: Path) -> tuple[dict[str, Any], np.ndarray]:
+    """Size and checksum of a file, and its bytes, read once; OSError if it cannot be read."""
+    checksum = hashlib.sha256()
+    with path.open("rb") as file:
+        data = np.empty(os.fstat(file.fileno()).st_size, np.uint8)
+        start = 0
+        while count := file.readinto(data[start : start + CHUNK_BYTES].data):
+            checksum.update(data[start : start + count].data)
+            start += count
+    return {"bytes": start, "sha256": checksum.hexdigest()}, data
 
 
 def _file_of_large(position: int) -> str:

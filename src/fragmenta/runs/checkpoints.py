@@ -26,7 +26,9 @@ from fragmenta.runs.checkpoint_files import (
     files_below,
     flush,
     flush_folder,
+    is_large,
     read_arrays,
+    read_large,
     size_and_checksum,
     write_arrays,
 )
@@ -150,16 +152,20 @@ class CheckpointFolder:
         """Load a checkpoint; DamagedError unless every file matches its checksum."""
         manifest = self.manifest(name)
         folder = self.path / name
+        large: dict[str, np.ndarray] = {}
         for file, expected in manifest["files"].items():
             if ".." in Path(file).parts or Path(file).is_absolute():
                 raise DamagedError(f"it names a file outside its folder, {file}")
             try:
-                actual = size_and_checksum(folder / file)
+                if is_large(file):
+                    actual, large[file] = read_large(folder / file)
+                else:
+                    actual = size_and_checksum(folder / file)
             except OSError as error:
                 raise DamagedError(f"{file} cannot be read: {error.strerror}") from None
             if actual != expected:
                 raise DamagedError(f"{file} does not match its checksum")
-        arrays = read_arrays(folder, manifest["arrays"])
+        arrays = read_arrays(folder, manifest["arrays"], large)
         prefixed = {name: arrays.pop(name) for name in list(arrays) if name.startswith(IN_FLIGHT)}
         in_flight = {name.removeprefix(IN_FLIGHT): array for name, array in prefixed.items()}
         return Checkpoint(arrays, manifest["iteration"], manifest["steps"], in_flight=in_flight)

@@ -43,7 +43,7 @@ class TrainedPolicy:
         """
         arrays, is_single = self._rows(observation)
         count = len(arrays[0])
-        fresh = self._algorithm.fresh_memory(count)
+        fresh = self._algorithm.fresh_memory(count, self._env.num_agents)
         memory = fresh if state is None else self._memory(state, fresh, is_single)
         if episode_start is not None:
             begins = np.broadcast_to(np.asarray(episode_start, bool), count)

@@ -24,7 +24,8 @@ def write_best(path: Path, request: Request, best: Candidate) -> None:
     """Write the best seed of a trial to `path`, in place of an earlier best trial; `request` is for its algorithm."""
     run = plan_run(request)
     expected = jax.eval_shape(lambda key: request.algorithm.init(request.env, key), jax.random.key(0))
-    params = request.algorithm.params(from_arrays(expected, best.state, "the trial"))
+    optional = request.algorithm.rebuildable
+    params = request.algorithm.params(from_arrays(expected, best.state, "the trial", optional))
     temporary = path.with_name(f".{path.name}")
     shutil.rmtree(temporary, ignore_errors=True)
     directory = RunDirectory.new(temporary)

@@ -135,5 +135,5 @@ def _candidate(training: Training, trials: list[Trial]) -> Candidate | None:
     place = int(np.argmax(scores))
     row = trials.index(best) * len(scores) + place
     metrics = {name: values[:, row] for name, values in training.metrics.items()}
-    state = to_arrays(row_of(training.state, row))
+    state = to_arrays(row_of(training.state, row), training.program.template.rebuildable)
     return Candidate(best, training.rows[row].seed, float(scores[place]), state, metrics, training.seconds)

@@ -11,11 +11,13 @@ import numpy as np
 
 from fragmenta.algorithms import Algorithm
 from fragmenta.algorithms.schedules import variant
+from fragmenta.engines import in_place
 from fragmenta.envs import Environment
 from fragmenta.runs.checkpoints import Checkpoint
 from fragmenta.runs.state import from_arrays, to_arrays
 from fragmenta.search.variants import stacked
 from fragmenta.tracing.iteration import iteration, steps_per_iteration
+from fragmenta.tracing.names import is_in, leaf_names
 from fragmenta.tracing.trace import trace
 
 MOST = 64
@@ -80,6 +82,7 @@ class Training:
         self._per_iteration: float | None = None
         self.renumber()
         self.state = program.init(self._numbers, jnp.stack([jax.random.key(row.seed) for row in rows]))
+        self._unsaved = _large_fields(program.template, self.state)
         if saved:
             self._restore(saved)
 
@@ -117,16 +120,23 @@ class Training:
         self._numbers = stacked([row.algorithm for row in self.rows], self.program.fields)
 
     def checkpoint(self) -> Checkpoint:
-        """Everything needed to continue."""
+        """Everything needed to continue, but for a large replay, which fills anew."""
         arrays = {"seconds": self.seconds} | {METRICS + name: values for name, values in self.metrics.items()}
-        arrays |= {STATE + name: values for name, values in to_arrays(self.state).items()}
+        arrays |= {STATE + name: values for name, values in to_arrays(self.state, self._unsaved).items()}
         return Checkpoint(arrays, self.iteration, self.steps)
 
     def _restore(self, saved: Checkpoint) -> None:
         arrays = {n.removeprefix(STATE): array for n, array in saved.arrays.items() if n.startswith(STATE)}
-        self.state = from_arrays(self.state, arrays, "the checkpoint of the sweep")
+        self.state = from_arrays(self.state, arrays, "the checkpoint of the sweep", self._unsaved)
         self.metrics = {n.removeprefix(METRICS): a for n, a in saved.arrays.items() if n.startswith(METRICS)}
         self.iteration, self.seconds = saved.iteration, saved.arrays["seconds"]
+
+
+def _large_fields(template: Algorithm, state: Any) -> tuple[str, ...]:
+    """The fields that fill anew, if they are large over all rows."""
+    leaves = zip(leaf_names(state), jax.tree.leaves(state), strict=True)
+    size = sum(leaf.nbytes for name, leaf in leaves if is_in(name, template.rebuildable))
+    return template.rebuildable if size > in_place.IN_PLACE_BYTES else ()
 
 
 def row_of(state: Any, index: int) -> Any:

@@ -58,7 +58,7 @@ def run_loop(run: PreparedRun, start: Start) -> Result:
                         raise _not_finite(run, start, log, last_good)
                 log.call("on_iteration", engine, structure)
                 log.commit()
-                if run.saver is None or not log.is_time_to_save():
+                if run.saver is None or not log.is_time_to_save(only_if_due=start.copies_are_large):
                     continue
                 with log.copying():
                     leaves = engine.state(start.unsaved)
@@ -77,9 +77,9 @@ def run_loop(run: PreparedRun, start: Start) -> Result:
             engine.finish()
         finally:
             log.commit()
-            if run.saver:
+            if run.saver and (start.checkpoint is None or last_good.iteration > start.iteration):  # else it is on disk
                 run.saver.save(last_good)
-        state = jax.tree.unflatten(structure, engine.state())
+        state = jax.tree.unflatten(structure, engine.state(start.left_behind))
         jax.block_until_ready(state)
         log.end()
         if run.evaluation and run.stop.signal is None:
@@ -90,7 +90,7 @@ def run_loop(run: PreparedRun, start: Start) -> Result:
         timelines, replaced = engine.timelines(), engine.replaced
     if run.directory and window:
         write_timeline(run.directory.path, timelines)
-    result = _result(run, log, state)
+    result = _result(run, start, log, state)
     return dataclasses.replace(result, summary=result.summary | {"replaced": replaced}) if replaced else result
 
 
@@ -201,14 +201,15 @@ class _Log:
         for path in self._run.saver.written() if self._run.saver else ():
             self.call("on_checkpoint", engine, structure, checkpoint=path)
 
-    def is_time_to_save(self) -> bool:
+    def is_time_to_save(self, only_if_due: bool) -> bool:
         """Whether the state is to be copied now: where it is due, else as often as copying may take of the time."""
         run, now = self._run, self.seconds
         due = any(self.iteration % period == 0 for period in _periods(run))
         due |= run.saver is not None and run.saver.due(self.iteration)
         last = bool(run.stop) or self.iteration == self.iterations
         least = STRETCH_SECONDS if run.callbacks.each_iteration else 0.0
-        if not due and not last and now - self._copied_at < max(least, self._copy_seconds / COPY_SHARE):
+        is_early = only_if_due or now - self._copied_at < max(least, self._copy_seconds / COPY_SHARE)
+        if not due and not last and is_early:
             return False
         self._copied_at = now
         return True
@@ -230,7 +231,7 @@ class _Log:
         return self._seeds * (self.steps - self._steps_before) / max(self.seconds, 1e-9)
 
 
-def _result(run: PreparedRun, log: _Log, state: Any) -> Result:
+def _result(run: PreparedRun, start: Start, log: _Log, state: Any) -> Result:
     params = run.algorithm.params(state)
     summary = {
         **run.identity,
@@ -243,6 +244,7 @@ def _result(run: PreparedRun, log: _Log, state: Any) -> Result:
         "ended": run.stop.reason or "completed",
         "params_sha256": sha256(params),
     }
+    summary |= {f"resumed_{field}": how for field, how in start.resumption.items()}
     env = run.setup.env
     if env.restarts:
         summary["env_restarts"] = env.restarts

@@ -21,6 +21,7 @@ class Result:
 
     params: Any
     state: Any
+    """None in place of the arrays of a large replay, which are not brought together."""
     metrics: Sequence[dict[str, Any]]
     """For a run with a directory, read from disk on first access."""
     summary: dict[str, Any]

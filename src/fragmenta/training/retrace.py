@@ -7,6 +7,7 @@ import jax
 from fragmenta.coordinator.plan import project
 from fragmenta.engines import ENGINES, EngineOptions, Setup
 from fragmenta.engines.hardware import keep_compiled_programs
+from fragmenta.engines.in_place import in_place
 from fragmenta.engines.initial import initial_state
 from fragmenta.graph import Plan
 from fragmenta.profiling.timeline import Window
@@ -32,8 +33,8 @@ def retrace(run: Run, plan: Plan, iterations: int) -> Timings:
     setup = dataclasses.replace(setup, deadline=config["deadline"], window=window, options=options)
     engine = ENGINES[config["engine"]](setup)
     with engine.env.opened(plan.lanes), engine:
-        state = initial_state(run.trained, engine.env, jax.random.key(config["seed"]), cluster.replay)
-        engine.begin(jax.tree.leaves(state))
+        key = jax.random.key(config["seed"])
+        engine.begin(jax.tree.leaves(initial_state(run.trained, engine.env, key, cluster.replay, in_place(plan.graph))))
         for report in engine.run(window.last):
             jax.device_get(report.metrics)  # as training does
         return write_timeline(run.path, engine.timelines())

@@ -12,6 +12,7 @@ from fragmenta.algorithms import Algorithm
 from fragmenta.algorithms.named import AlgorithmLike, algorithm_from
 from fragmenta.engines import ENGINES, EngineOptions, Setup, engine_named
 from fragmenta.engines.in_flight import fits
+from fragmenta.engines.in_place import in_place
 from fragmenta.envs import make
 from fragmenta.envs.objects import fixed_count
 from fragmenta.errors import ConfigError
@@ -28,7 +29,6 @@ from fragmenta.runs.run_directory import RunDirectory
 from fragmenta.runs.saving import SaveOptions
 from fragmenta.runs.seeds import Seeds
 from fragmenta.runs.sinks import TrackingOptions
-from fragmenta.tracing.names import is_in
 from fragmenta.training.callbacks import Callbacks
 from fragmenta.training.loop import run_loop
 from fragmenta.training.options import RunOptions
@@ -38,7 +38,7 @@ from fragmenta.training.prepared import PreparedRun
 from fragmenta.training.result import Result
 from fragmenta.training.seeds import write_seeds
 from fragmenta.training.services import services
-from fragmenta.training.start import Start
+from fragmenta.training.start import Start, resumption
 from fragmenta.training.stepping import settled
 from fragmenta.training.stopping import StoppedError
 
@@ -269,12 +269,13 @@ def _logs(directory: RunDirectory | None, engine: str) -> Path | None:
 def _start_of(run: PlannedRun, directory: RunDirectory | None, checkpoint: Checkpoint | None) -> Start:
     algorithm, seed, origin = run.trained, run.request.seed, run.request.origin
     unsaved = () if run.request.options.saving.save_replay else algorithm.rebuildable
-    replay = {"unsaved": unsaved, "replay": run.cluster.replay}
+    replay = {"unsaved": unsaved, "replay": run.cluster.replay, "in_place": in_place(run.plan.graph)}
     if checkpoint is None or directory is None:
         return Start(algorithm, seed, params=origin.params if origin else None, **replay)
     if not fits(run.plan, checkpoint.in_flight):
         checkpoint = dataclasses.replace(checkpoint, in_flight={})
     source = f"the checkpoint of '{directory.path}'"
+    replay["resumption"] = resumption(algorithm, checkpoint)
     return Start(algorithm, seed, checkpoint, source, directory.earlier, **replay)
 
 
@@ -286,8 +287,7 @@ def _began(run: PlannedRun, checkpoint: Checkpoint | None) -> str:
     new_episodes = "" if replayable else ", which start new episodes because their state cannot be saved"
     dropped = checkpoint.in_flight and not fits(run.plan, checkpoint.in_flight)
     without = ", without the values in flight: this plan does not use them" if dropped else ""
-    fields = run.trained.rebuildable
-    is_saved = any(is_in(name, fields) for name in checkpoint.arrays)
-    how = "continues where it was" if is_saved else "fills anew, because it was not saved (--save-replay saves it)"
-    rebuilt = f"; its {' and '.join(fields)} {how}" if fields else ""
+    refills = "fills anew, because it was not saved (--save-replay saves it)"
+    texts = {"continues": "continues where it was", "refills": refills}
+    rebuilt = "".join(f"; its {field} {texts[how]}" for field, how in resumption(run.trained, checkpoint).items())
     return f"{new_episodes}; resumed after {checkpoint.steps:,} steps{without}{rebuilt}"

@@ -1,7 +1,8 @@
 """Run a fragment's steps: one worker per replica, or one for replicas that run together."""
 
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 import jax
@@ -15,6 +16,7 @@ from fragmenta.worker.backends.burst import BURST_SECONDS, MOST
 from fragmenta.worker.bundles import Bundles
 from fragmenta.worker.channels.memory import ClosedError
 from fragmenta.worker.deploy import Deployment, Ports
+from fragmenta.worker.newest import copies_of, newest
 from fragmenta.worker.outcome import Outcome, Times
 from fragmenta.worker.steps import REPLICA, Host, Key, Put, Rounds, Segment, Step, Take, late_takes
 from fragmenta.worker.words import doing, late, peer
@@ -41,6 +43,7 @@ class Worker:
         state: dict[int, Any],
         deadline: float,
         stopwatch: Stopwatch | None = None,
+        in_place: Container[int] = (),
     ):
         self.deployment, self.replica, self.ports, self.deadline = deployment, replica, ports, deadline
         self.stopwatch = stopwatch
@@ -62,6 +65,9 @@ class Worker:
         self._is_stopped = False
         self.state_copy: dict[int, Any] = {}
         """A copy of the state that other threads may read while this worker continues; see `copy_state`."""
+        self._copied = [i for i in program.state if i not in in_place]
+        self._computes = threading.Lock()
+        """Held while a segment gives away some values and returns others."""
         sends = [i for i in sent(program.instructions) if not i.delivery.waits]
         self._is_ahead = any(i.delivery.lag for i in sends)
         self._bundles = Bundles(ports, replica, sends, deadline)
@@ -124,18 +130,20 @@ class Worker:
         program = self.deployment.schedule.program
         return {i: self._values[program.graph.state_inputs[i].id] for i in program.state}
 
-    def held(self, leaves: Sequence[int]) -> tuple[int, dict[int, Any]] | None:
-        """The number of iterations, and these leaves after them; None if their memory is given away, mid-iteration."""
-        program = self.deployment.schedule.program
-        for ahead, values in ((1, program.graph.state_outputs), (0, program.graph.state_inputs)):
-            held = {i: self._values.get(values[i].id) for i in leaves if i in program.state}
-            if all(leaf is not None and not leaf.is_deleted() for leaf in held.values()):
-                return self._iteration + ahead, held
-        return None
+    def held(self, leaves: Sequence[int]) -> dict[int, Any] | None:
+        """The newest of these leaves, even in the midst of an iteration; None if their memory is given away."""
+        return newest(self.deployment.schedule.program, self._values, leaves)
+
+    def live(self, leaves: Sequence[int]) -> dict[int, np.ndarray]:
+        """Copies in host memory of the newest of these leaves; callable from any thread."""
+        if (copies := copies_of(lambda: self.held(leaves), self._computes, self.deadline)) is None:
+            raise DeadlineError(f"{self.name} did not finish an iteration within {self.deadline:g} s")
+        return copies
 
     def copy_state(self) -> None:
-        """Refresh the copy of the state; the next iteration donates the buffers of the state itself."""
-        self.state_copy = jax.block_until_ready({i: jnp.copy(leaf) for i, leaf in self.state().items()})
+        """Refresh the copy of what does not stay in place; the next iteration donates the buffers of the state."""
+        state = self.state()
+        self.state_copy = jax.block_until_ready({i: jnp.copy(state[i]) for i in self._copied})
 
     def run_freely(self, is_ending: Callable[[], bool]) -> None:
         """Train without reports until `is_ending`, with a recent copy of the state at any time."""
@@ -164,11 +172,12 @@ class Worker:
         for step in steps:
             self._step, started = step, time.monotonic()
             if isinstance(step, Segment):
-                results = self.deployment.compiled[id(step)](*[values[key] for key in step.inputs])
+                with self._computes:
+                    results = self.deployment.compiled[id(step)](*[values[key] for key in step.inputs])
+                    values.update(zip(step.outputs, results, strict=True))
                 if watched and results:
                     results[0].block_until_ready()  # all results of one program are ready at once
                     busy += time.monotonic() - started
-                values.update(zip(step.outputs, results, strict=True))
             elif isinstance(step, Host):
                 results = step.apply(*[np.asarray(values[key]) for key in step.inputs])
                 busy += time.monotonic() - started

@@ -1,4 +1,4 @@
-"""Classic control, and a task that needs memory."""
+"""Classic control, a task that needs memory, and one in which most actions are illegal."""
 
 from typing import Any
 
@@ -28,6 +28,8 @@ def _cartpole(algorithm: str, reference: Reference, measured: tuple[float, ...],
     name = f"{algorithm.replace('_', '-')}-cartpole"
     return Recipe(name, algorithm, CARTPOLE, 500_000, expected, reference, measured)
 
+
+MASKS = Reference("ProbeMask", "recipes.md#forbid-actions", 6.22, note="the most possible; an illegal action costs 100")
 
 CLASSIC = (
     _cartpole("ppo", cleanrl("ppo", 490.0, 6.1, 500_000), (500, 500, 500, 500, 500)),
@@ -94,4 +96,6 @@ CLASSIC = (
     Recipe("ppo-gru-memory", "ppo_gru", MEMORY, 300_000, 0.95, NO_MEMORY, (1.0, 1.0, 1.0)),
     Recipe("ppo-lstm-memory", "ppo_lstm", MEMORY, 300_000, 0.95, NO_MEMORY, (1.0, 1.0, 1.0)),
     Recipe("ppo-transformer-memory", "ppo_transformer", MEMORY, 300_000, 0.95, NO_MEMORY, (1.0, 1.0, 1.0)),
+    Recipe("ppo-masks", "ppo", "ProbeMask", 100_000, 5.8, MASKS),
+    Recipe("dqn-masks", "dqn", "ProbeMask", 100_000, 5.8, MASKS),
 )

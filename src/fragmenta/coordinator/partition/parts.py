@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from fragmenta.graph.layout import PARTIAL, WHOLE, Layout, Split
 from fragmenta.tracing.jaxprs import key_dtype
@@ -59,8 +60,9 @@ def parts_of(x: Any, split: Split, parts: int) -> list[Any]:
 
 
 def join_parts(arrays: Sequence[Any], split: Split) -> Any:
-    """The whole array from the parts of all replicas."""
-    return _fold(jnp.concatenate([_unfold(x, split) for x in arrays], split.dim + (split.outer > 1)), split)
+    """The whole array from the parts of all replicas; in host memory, if all of them are there as NumPy arrays."""
+    concatenate: Any = np.concatenate if all(isinstance(x, np.ndarray) for x in arrays) else jnp.concatenate
+    return _fold(concatenate([_unfold(x, split) for x in arrays], split.dim + (split.outer > 1)), split)
 
 
 def gather(x: Any, split: Split, replica: Replica) -> Any:
