@@ -20,7 +20,6 @@ from PIL import Image
 
 import fragmenta
 from fragmenta.drawing.colours import COLOURS, INK, MUTED
-from fragmenta.envs import make
 from fragmenta.pictures.style import dress, new_figure, save, short
 from fragmenta.runs.episode_statistics import WINDOW
 from fragmenta.zoo import RECIPES, Recipe
@@ -34,6 +33,8 @@ POINTS = 100
 """How many points of a curve are kept."""
 FEW = 16
 """Episodes that a point is the mean of, if there are less than 500 in all."""
+HOST = ("gymnasium:", "ale:")
+"""Environments whose seeds are trained one after another."""
 HEAD = "| command | seeds 0 to 2 | others |\n|---|---|---|\n"
 TABLE = re.compile(r"(<!-- curves: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -101,7 +102,7 @@ GROUPS = {
 def train(recipe: Recipe, seeds: int, steps: int) -> list[list[dict[str, Any]]]:
     """The records of every iteration, of each seed."""
     algorithm = recipe.make_algorithm(steps)
-    if seeds == 1 or make(recipe.env).host_pool:
+    if seeds == 1 or recipe.env.startswith(HOST):
         each = [fragmenta.train(algorithm, recipe.env, seed=seed, progress=False) for seed in range(seeds)]
         return [list(result.metrics) for result in each]
     records = fragmenta.train(algorithm, recipe.env, seeds=seeds, progress=False).metrics
@@ -212,7 +213,7 @@ def table(group: str) -> str:
         kept, reference = read(recipe), recipe.reference
         steps = kept["steps"][-1]
         named = recipe.steps if abs(steps - recipe.steps) < 0.02 * recipe.steps else round(steps, -3)
-        seeds = [] if make(recipe.env).host_pool else ["--seeds", str(len(kept["reached"]))]
+        seeds = [] if recipe.env.startswith(HOST) else ["--seeds", str(len(kept["reached"]))]
         command = " ".join(["fragmenta", *recipe.train_arguments(named), *seeds])
         reached = ", ".join(f"{value:,g}" for value in kept["reached"])
         others = f"[{reference.name}]({reference.url}): {reference.words}"

@@ -40,7 +40,7 @@ def test_what_r2d2_remembers_is_lost_on_dqn() -> None:
     "algorithm",
     [
         VDN(**REPLAY),
-        QMIX(**REPLAY),
+        pytest.param(QMIX(**REPLAY), marks=pytest.mark.full),
         IPPO(num_envs=16, horizon=16, epochs=4, minibatches=2, hidden=(32,), gamma=0.9, learning_rate=5e-3),
     ],
     ids=["vdn", "qmix", "ippo"],

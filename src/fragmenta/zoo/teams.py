@@ -7,7 +7,7 @@ SCRIPTED = Reference(
     "a scripted team",
     "https://github.com/FLAIROx/JaxMARL/tree/main/jaxmarl/environments/mpe",
     -7.0,
-    note="of ours: no returns on this scale are published; random actions: -26.6",
+    note="ours; we know of no published returns on this scale; random actions: -26.6",
 )
 
 TEAMS = (
