@@ -9,8 +9,9 @@ import pytest
 
 import fragmenta
 from fragmenta import MAPPO, Environment
-from fragmenta.algorithms.actor_critic import ActInfo, State
+from fragmenta.algorithms.actor_critic import State
 from fragmenta.algorithms.neural import Learner
+from fragmenta.algorithms.team_actors import ActInfo
 from fragmenta.envs.probes import ProbeTeam
 from fragmenta.evaluation.evaluate import evaluate
 from fragmenta.rl.teams import TeamView

@@ -22,11 +22,12 @@ from own_parts import ForbiddenPairs
 SHORT: dict[str, dict[str, Any]] = {"ppo": {"horizon": 16}, "dqn": {"buffer_size": 1_000, "learning_starts": 64}}
 LEARNS: dict[str, dict[str, Any]] = {
     "ppo": {"horizon": 16, "hidden": (32,), "total_steps": 16_000},
-    "dqn": {"buffer_size": 4_000, "learning_starts": 256, "hidden": (32,), "total_steps": 16_000},
+    "dqn": {"gamma": 0.5, "learning_starts": 256, "hidden": (32,), "total_steps": 24_000},
     **{name: {"total_steps": 10_000} for name in ("ppo_gru", "ppo_lstm", "ppo_transformer", "sac_discrete")},
     **{name: {"total_steps": 20_000} for name in ("a2c", "impala")},
-    **{name: {"total_steps": 60_000} for name in ("reinforce", "pqn")},
-    "r2d2": {"total_steps": 30_000},
+    "reinforce": {"total_steps": 60_000},
+    "pqn": {"gamma": 0.5, "total_steps": 60_000},
+    "r2d2": {"gamma": 0.5, "total_steps": 30_000},
 }
 """By algorithm: what is enough to learn the best legal actions."""
 SEVERAL_CHOICES = ("ppo", "a2c", "reinforce", "impala", "ppo_gru", "ppo_lstm", "ppo_transformer")

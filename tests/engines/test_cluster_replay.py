@@ -69,17 +69,6 @@ def kill_in_turn(run: Run, iterations: int) -> list[int]:
     return reported
 
 
-def test_a_shard_and_the_learner_that_die_at_once_do_not_change_the_result(capfd: pytest.CaptureFixture[str]) -> None:
-    """The short form of what follows: one replica, one recovery."""
-    run, iterations = Run(apart(REPLAY, make("CartPole-v1"), "replay", 1, EngineOptions())), 60
-    for report in run.reports(iterations):
-        if report.iteration == iterations // 2:
-            run.send("replay", signal.SIGKILL)
-            run.send("learner", signal.SIGKILL)
-    assert len(re.findall(LINE, capfd.readouterr().err, re.MULTILINE)) == run.replaced == 1
-    assert_same(run_plan(run.setup.plan, REPLAY, run.setup.env, iterations)[0], run.state, 0)
-
-
 def check_messages(output: str, reached: int, is_large: bool) -> None:
     """Every loss is one line, and of a large replay only the part of a lost shard."""
     lines = re.findall(LINE, output, re.MULTILINE)

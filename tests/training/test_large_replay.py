@@ -96,7 +96,8 @@ def test_the_size_of_a_replay_does_not_change_what_is_learned(tmp_path: Path, mo
     assert jax.tree.leaves(result.state.replay) == [], "a large one is not brought together at the end"
 
 
-@pytest.mark.parametrize("policy", ["replay", pytest.param("single_learner_coarse", marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("policy", ["replay", "single_learner_coarse"])
 def test_a_run_goes_on_exactly_with_a_large_replay_that_was_saved(
     policy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

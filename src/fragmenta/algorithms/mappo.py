@@ -7,12 +7,12 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fragmenta.algorithms.actor_critic import ActInfo, ActorCritic, State
+from fragmenta.algorithms.actor_critic import ActorCritic, State
 from fragmenta.algorithms.limits import Limit
 from fragmenta.algorithms.neural import Learner
 from fragmenta.algorithms.ppo import PPO
 from fragmenta.algorithms.team import of_encoders
-from fragmenta.algorithms.team_actors import TeamActors
+from fragmenta.algorithms.team_actors import ActInfo, TeamActors
 from fragmenta.envs import Environment, Transition, World
 from fragmenta.errors import ConfigError
 from fragmenta.rl import (

@@ -1,7 +1,7 @@
 """The policies and value functions of the agents of a team, which may remember the episode."""
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -16,6 +16,14 @@ from fragmenta.rl.distributions import RowNormal
 from fragmenta.rl.masks import masked_logits
 from fragmenta.rl.teams import TeamView, beside_joint, joint, keys_of_agents
 from fragmenta.stage import stage
+
+
+class ActInfo(NamedTuple):
+    """What acting records for learning."""
+
+    log_prob: jax.Array
+    memory: Any = ()
+    """Before the step, if there is one."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -44,7 +44,7 @@ class ZooOptions:
 
 
 @dataclasses.dataclass(frozen=True)
-class Outcome:
+class RecipeResult:
     """What became of a recipe: a row of the results."""
 
     recipe: Recipe
@@ -72,19 +72,19 @@ def run(arguments: list[str]) -> int:
         _print(_listing())
         print(f"train and check one: {command('zoo', 'ppo-cartpole')}")
         return 0
-    recipes, outcomes = _runnable() if options.all else (_chosen(options.names), [])
+    recipes, results = _runnable() if options.all else (_chosen(options.names), [])
     if warning := idle_gpu():
         print(f"fragmenta: {warning}", file=sys.stderr)
     if len(options.names) == 1:
         return 0 if _train(recipes[0], options, options.run_dir).is_ok else 1
     try:
         for recipe in recipes:
-            outcomes.append(_outcome(recipe, options))
+            results.append(_tried(recipe, options))
     finally:  # of an interrupted command, too: it may have trained for hours
-        if outcomes:
-            _print(_results(outcomes))
-            print(_summary(outcomes), flush=True)
-    return 0 if all(outcome.is_ok for outcome in outcomes) else 1
+        if results:
+            _print(_results_table(results))
+            print(_summary(results), flush=True)
+    return 0 if all(result.is_ok for result in results) else 1
 
 
 def _chosen(names: tuple[str, ...]) -> list[Recipe]:
@@ -95,7 +95,7 @@ def _chosen(names: tuple[str, ...]) -> list[Recipe]:
     return recipes
 
 
-def _runnable() -> tuple[list[Recipe], list[Outcome]]:
+def _runnable() -> tuple[list[Recipe], list[RecipeResult]]:
     """The recipes whose environments can be made here, and why the others cannot."""
     recipes, skipped = [], []
     for recipe in RECIPES.values():
@@ -103,13 +103,13 @@ def _runnable() -> tuple[list[Recipe], list[Outcome]]:
             make(recipe.env)
         except ConfigError as error:
             print(f"skipping {recipe.name}: {error}", flush=True)
-            skipped.append(Outcome(recipe, "skipped", reason=str(error)))
+            skipped.append(RecipeResult(recipe, "skipped", reason=str(error)))
         else:
             recipes.append(recipe)
     return recipes, skipped
 
 
-def _outcome(recipe: Recipe, options: ZooOptions) -> Outcome:
+def _tried(recipe: Recipe, options: ZooOptions) -> RecipeResult:
     """Train one of several recipes; whatever fails in it must not lose the others."""
     try:
         check = _train(recipe, options, options.run_dir / recipe.name if options.run_dir else None)
@@ -122,9 +122,9 @@ def _outcome(recipe: Recipe, options: ZooOptions) -> Outcome:
         print(of_environment or "".join(traceback.format_exception(error)), end="", file=sys.stderr, flush=True)
         reason = traceback.format_exception_only(error)[-1].strip()
     else:
-        return Outcome(recipe, check.verdict, check)
+        return RecipeResult(recipe, check.verdict, check)
     print(f"{recipe.name}: failed: {reason}", flush=True)
-    return Outcome(recipe, "failed", reason=reason)
+    return RecipeResult(recipe, "failed", reason=reason)
 
 
 def _train(recipe: Recipe, options: ZooOptions, run_dir: Path | None) -> RecipeCheck:
@@ -152,25 +152,25 @@ def _listing() -> Table:
     return table
 
 
-def _results(outcomes: list[Outcome]) -> Table:
+def _results_table(results: list[RecipeResult]) -> Table:
     table = Table()
     table.add_column("recipe", no_wrap=True)
     for column in ("steps", "expected", "reached"):
         table.add_column(column, justify="right")
     table.add_column("")
-    for outcome in outcomes:
-        recipe, check = outcome.recipe, outcome.check
+    for result in results:
+        recipe, check = result.recipe, result.check
         steps, reached = (f"{check.steps:,}", check.reached) if check else ("", "")
-        verdict = f"{outcome.verdict}: {outcome.reason}" if outcome.reason else outcome.verdict
+        verdict = f"{result.verdict}: {result.reason}" if result.reason else result.verdict
         cells = recipe.name, steps, f"{recipe.expected:,g}", reached, verdict
         table.add_row(*(Text(cell) for cell in cells))
     return table
 
 
-def _summary(outcomes: list[Outcome]) -> str:
+def _summary(results: list[RecipeResult]) -> str:
     """How many recipes ended in which way."""
-    counts = collections.Counter(outcome.verdict.partition(":")[0] for outcome in outcomes)
-    return f"{len(outcomes)} recipes: {', '.join(f'{count} {verdict}' for verdict, count in counts.items())}"
+    counts = collections.Counter(result.verdict.partition(":")[0] for result in results)
+    return f"{len(results)} recipes: {', '.join(f'{count} {verdict}' for verdict, count in counts.items())}"
 
 
 def _print(table: Table) -> None:

@@ -42,15 +42,18 @@ class JumanjiEnvironment(Environment):
     def action_space(self) -> Space:
         spec = self.original().action_spec
         if not hasattr(spec, "num_values"):
+            # Arrays of NumPy: those of JAX compute with tracers inside a trace, and a space has plain numbers.
+            low, high = np.asarray(spec.minimum), np.asarray(spec.maximum)
             if jnp.issubdtype(spec.dtype, jnp.integer):
-                choices = np.broadcast_to(np.asarray(spec.maximum), spec.shape) + 1
+                choices = np.broadcast_to(high, spec.shape) + 1
                 return MultiDiscrete(tuple(int(count) for count in choices.ravel()))
-            return Box(float(np.min(spec.minimum)), float(np.max(spec.maximum)), tuple(spec.shape))
+            return Box(float(low.min()), float(high.max()), tuple(spec.shape))
+        choices = np.asarray(spec.num_values)
         if spec.shape == ():
-            return Discrete(int(spec.num_values))
+            return Discrete(int(choices))
         if self._is_joint:
-            return Discrete(int(np.prod(spec.num_values)))
-        return MultiDiscrete(tuple(int(count) for count in np.ravel(spec.num_values)))
+            return Discrete(int(choices.prod()))
+        return MultiDiscrete(tuple(int(count) for count in choices.ravel()))
 
     @property
     def _is_joint(self) -> bool:

@@ -99,5 +99,5 @@ CLASSIC = (
     Recipe("ppo-lstm-memory", "ppo_lstm", MEMORY, 300_000, 0.95, NO_MEMORY, (1.0, 1.0, 1.0)),
     Recipe("ppo-transformer-memory", "ppo_transformer", MEMORY, 300_000, 0.95, NO_MEMORY, (1.0, 1.0, 1.0)),
     Recipe("ppo-masks", "ppo", "ProbeMask", 100_000, 5.8, MASKS, (6.35, 6.24, 6.19)),
-    Recipe("dqn-masks", "dqn", "ProbeMask", 100_000, 5.8, MASKS, (6.04, 6.18, 6.11)),
+    Recipe("dqn-masks", "dqn", "ProbeMask", 100_000, 5.8, MASKS, (6.04, 6.18, 6.11), {"gamma": 0.5}),
 )

@@ -11,8 +11,8 @@ SCRIPTED = Reference(
 )
 
 TEAMS = (
-    Recipe("mappo-spread", "mappo", SPREAD, 1_280_000, -11.0, SCRIPTED, (-9.8, -9.0, -9.7)),
-    Recipe("ippo-spread", "ippo", SPREAD, 1_280_000, -11.0, SCRIPTED, (-10.1, -9.4, -10.3)),
+    Recipe("mappo-spread", "mappo", SPREAD, 1_280_000, -11.0, SCRIPTED, (-10.4, -9.2, -10.1)),
+    Recipe("ippo-spread", "ippo", SPREAD, 1_280_000, -11.0, SCRIPTED, (-10.4, -9.6, -10.0)),
     Recipe("vdn-spread", "vdn", SPREAD, 1_000_000, -11.0, SCRIPTED, (-10.2, -9.8, -10.2)),
     Recipe("qmix-spread", "qmix", SPREAD, 1_000_000, -11.5, SCRIPTED, (-10.9, -11.0, -10.3)),
     Recipe("maddpg-spread", "maddpg", SPREAD, 1_000_000, -11.0, SCRIPTED, (-10.1, -9.9, -10.2)),
