@@ -6,13 +6,14 @@ from pathlib import Path
 from fragmenta.zoo import RECIPES, Recipe
 
 PAGE = Path(__file__).parent / "zoo.md"
-HEAD = "| recipe | algorithm, environment | steps | expected | measured | compare with |\n|---|---|---|---|---|---|\n"
+HEAD = "| recipe | algorithm, environment | steps | expected | measured | others |\n|---|---|---|---|---|---|\n"
 
 
 def row(recipe: Recipe) -> str:
     measured = ", ".join(f"{value:,g}" for value in recipe.measured) or "not run yet"
     cells = f"`{recipe.name}`", f"`{recipe.algorithm}` {recipe.env}", f"{recipe.steps:,}", f"{recipe.expected:,g}"
-    return f"| {' | '.join((*cells, measured, recipe.source))} |\n"
+    others = f"[{recipe.reference.name}]({recipe.reference.url}): {recipe.reference.words}"
+    return f"| {' | '.join((*cells, measured, others))} |\n"
 
 
 def table() -> str:

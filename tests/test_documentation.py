@@ -144,6 +144,7 @@ def test_flags_are_added_to_the_commands_that_have_them() -> None:
 def test_the_algorithms_of_write_your_own_compute_the_same_in_fragments(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Under the three distribution policies that the page shows."""
     for block in blocks.blocks(ROOT / "docs" / "write-your-own.md"):
         if file := block.notes.get("file"):
             with (tmp_path / file).open("a") as module:
@@ -154,10 +155,11 @@ def test_the_algorithms_of_write_your_own_compute_the_same_in_fragments(
     algorithm, env = getattr(importlib.import_module(module), kind)(**small), fragmenta.make("CartPole-v1")
     expected, metrics = plain(algorithm, env, 4)  # the first without an update, the third beyond the end of the ring
     assert int(expected.learner.updates) == 9
-    plan = planned(algorithm, env, "single_learner_coarse", cpu_cluster(3, 2), merge=False)
-    actual, actual_metrics = run_plan(plan, algorithm, env, 4)
-    assert_same(expected, actual, 1e-5)
-    assert_same(metrics, actual_metrics, 1e-5, floor=1.0)
+    for policy, devices in {"fused": 2, "single_learner_coarse": 3, "replay": 5}.items():
+        plan = planned(algorithm, env, policy, cpu_cluster(devices, 2), merge=False)
+        actual, actual_metrics = run_plan(plan, algorithm, env, 4)
+        assert_same(expected, actual, 1e-5)
+        assert_same(metrics, actual_metrics, 1e-5, floor=1.0)
 
 
 @pytest.mark.full

@@ -15,6 +15,7 @@ from fragmenta.envs import make
 from fragmenta.errors import ConfigError
 from fragmenta.training.stopping import StoppedError
 from fragmenta.zoo import CLASSIC, GAMES, RECIPES, ROBOTS, TEAMS, Recipe, RecipeCheck, recipe_named, train_recipe
+from fragmenta.zoo.recipe import Reference
 
 QUICK = Recipe(
     "quick",
@@ -22,7 +23,7 @@ QUICK = Recipe(
     "CartPole-v1",
     4_096,
     5.0,
-    "a pole that nobody holds falls after nine steps",
+    Reference("gravity", "https://example.org", 9.0, note="a pole that nobody holds"),
     hyper_parameters={"num_envs": 8, "horizon": 16, "hidden": (8,), "epochs": 1},
 )
 
@@ -54,9 +55,14 @@ def test_hyper_parameters_suit_the_environment(recipe: Recipe) -> None:
 
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=list(RECIPES))
 def test_what_was_measured_is_enough(recipe: Recipe) -> None:
-    assert recipe.source
     assert all(value >= recipe.expected for value in recipe.measured)
-    assert recipe.is_measured or "measured here" not in recipe.source
+    assert recipe.expected <= recipe.reference.figure or recipe.is_measured, "a goal beyond what anybody reached"
+
+
+def test_a_reference_says_who_reached_what_and_when() -> None:
+    reference = Reference("CleanRL", "https://docs.cleanrl.dev", 9635, 1_000_000, "± 1,424, on v2")
+    assert str(reference) == "CleanRL: 9,635 at 1,000,000 steps (± 1,424, on v2)"
+    assert QUICK.source == "gravity: 9 (a pole that nobody holds)"
 
 
 def test_every_seed_must_reach_it_in_enough_episodes() -> None:

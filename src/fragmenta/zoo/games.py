@@ -1,8 +1,9 @@
 """MinAtar, and Atari."""
 
 from fragmenta.zoo.recipe import Recipe
+from fragmenta.zoo.references import baselines, gymnax
 
-BLINES = "PPO of gymnax-blines reaches"
+PPO = "its PPO"
 
 GAMES = (
     Recipe(
@@ -11,7 +12,7 @@ GAMES = (
         "gymnax:Breakout-MinAtar",
         10_000_000,
         24.0,
-        f"{BLINES} 28",
+        gymnax(28, 10_000_000, PPO),
         (29.0, 26.3, 32.8),
         {"num_envs": 128},
     ),
@@ -21,7 +22,7 @@ GAMES = (
         "gymnax:Breakout-MinAtar",
         2_000_000,
         16.0,
-        f"{BLINES} 28",
+        gymnax(28, 10_000_000, PPO),
         (20.8, 21.5, 17.5),
         {"num_envs": 32, "batch_size": 128, "buffer_size": 100_000, "hidden": (256, 256)},
     ),
@@ -31,7 +32,7 @@ GAMES = (
         "gymnax:SpaceInvaders-MinAtar",
         10_000_000,
         100.0,
-        f"{BLINES} 131",
+        gymnax(131, 10_000_000, PPO),
         hyper_parameters={"num_envs": 128},
     ),
     Recipe(
@@ -40,7 +41,7 @@ GAMES = (
         "gymnax:Asterix-MinAtar",
         10_000_000,
         12.0,
-        f"{BLINES} 15",
+        gymnax(15, 10_000_000, PPO),
         hyper_parameters={"num_envs": 128},
     ),
     Recipe(
@@ -49,7 +50,7 @@ GAMES = (
         "gymnax:Freeway-MinAtar",
         10_000_000,
         50.0,
-        f"{BLINES} 58",
+        gymnax(58, 10_000_000, PPO),
         hyper_parameters={"num_envs": 128},
     ),
     Recipe(
@@ -58,7 +59,7 @@ GAMES = (
         "ale:pong",
         8_000_000,
         18.0,
-        "measured here: one seed, after 4 of the 8 million steps; the most possible is 21",
+        baselines(21, 10_000_000, "PongNoFrameskip-v4; ours: one seed, after 4 million steps"),
         (20.2,),
         {
             "num_envs": 32,

@@ -9,6 +9,30 @@ from fragmenta.algorithms.named import algorithm_from
 
 
 @dataclasses.dataclass(frozen=True)
+class Reference:
+    """A figure that others published, to compare with."""
+
+    name: str
+    """Who published it."""
+    url: str
+    figure: float
+    """The return that they reached, or that they call solved."""
+    steps: int | None = None
+    """After how many environment steps; None for a property of the environment."""
+    note: str = ""
+    """What was different, or how far apart their seeds are."""
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.words}"
+
+    @property
+    def words(self) -> str:
+        """The figure with its steps, as text."""
+        after = f" at {self.steps:,} steps" if self.steps else ""
+        return f"{self.figure:,g}{after}{f' ({self.note})' if self.note else ''}"
+
+
+@dataclasses.dataclass(frozen=True)
 class Recipe:
     """An algorithm on an environment, with the return that every seed must reach."""
 
@@ -19,12 +43,17 @@ class Recipe:
     """Environment steps in total."""
     expected: float
     """The least mean return of the latest 100 episodes of training, exploration included."""
-    source: str
-    """Where the figure to compare with comes from, and that figure."""
+    reference: Reference
+    """What others reached, and where they say so."""
     measured: tuple[float, ...] = ()
     """What our own runs reached, one per seed; empty if the recipe was not run yet."""
     hyper_parameters: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """What differs from the defaults of the algorithm."""
+
+    @property
+    def source(self) -> str:
+        """What others reached, as text."""
+        return str(self.reference)
 
     @property
     def is_measured(self) -> bool:

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from fragmenta.zoo.recipe import Recipe
+from fragmenta.zoo.recipe import Recipe, Reference
+from fragmenta.zoo.references import cleanrl
 
 CLEANRL_PPO: dict[str, Any] = {
     "num_envs": 8,
@@ -35,26 +36,46 @@ FAST_TD3: dict[str, Any] = {
     "target_noise": 0.1,
 }
 """The settings that FastTD3 has for this environment, which is an example of the DeepMind Control Suite there."""
-BRAX = "a goal of ours; the notebook of brax draws its curves up to 8,000"
+CHEETAH_RUN = Reference(
+    "DeepMind Control Suite",
+    "https://github.com/google-deepmind/dm_control",
+    1000.0,
+    note="the most possible; a goal",
+)
+BRAX = Reference(
+    "Brax",
+    "https://github.com/google/brax/blob/main/notebooks/training.ipynb",
+    8000,
+    50_000_000,
+    "the upper end of the axis that its notebook draws; a goal",
+)
 
 
 def _mujoco(
-    name: str, algorithm: str, env: str, expected: float, source: str, measured: tuple[float, ...] = ()
+    name: str,
+    algorithm: str,
+    env: str,
+    expected: float,
+    published: tuple[float, float],
+    measured: tuple[float, ...] = (),
 ) -> Recipe:
-    settings = CLEANRL_PPO if algorithm == "ppo" else ONE_UPDATE_PER_STEP
-    return Recipe(name, algorithm, f"gymnasium:{env}", 1_000_000, expected, f"CleanRL: {source}", measured, settings)
+    is_ppo = algorithm == "ppo"
+    settings, version = (CLEANRL_PPO, "v4") if is_ppo else (ONE_UPDATE_PER_STEP, "v2")
+    reference = cleanrl(algorithm, *published, 1_000_000, f"on {version}")
+    return Recipe(name, algorithm, f"gymnasium:{env}", 1_000_000, expected, reference, measured, settings)
 
 
 ROBOTS = (
-    _mujoco("ppo-halfcheetah", "ppo", "HalfCheetah-v5", 1440.0, "1,443 ± 46 on v4", (4709, 2996, 4178)),
-    _mujoco("ppo-hopper", "ppo", "Hopper-v5", 2110.0, "2,383 ± 272 on v4"),
-    _mujoco("ppo-walker2d", "ppo", "Walker2d-v5", 1710.0, "2,288 ± 572 on v4"),
-    _mujoco("sac-halfcheetah", "sac", "HalfCheetah-v5", 8210.0, "9,635 ± 1,424 on v2"),
-    _mujoco("sac-hopper", "sac", "Hopper-v5", 1960.0, "2,310 ± 343 on v2"),
-    _mujoco("sac-walker2d", "sac", "Walker2d-v5", 2680.0, "3,591 ± 911 on v2"),
-    _mujoco("td3-halfcheetah", "td3", "HalfCheetah-v5", 7940.0, "9,018 ± 1,078 on v2"),
-    _mujoco("td3-hopper", "td3", "Hopper-v5", 3150.0, "3,392 ± 232 on v2"),
-    _mujoco("td3-walker2d", "td3", "Walker2d-v5", 3030.0, "4,246 ± 1,211 on v2"),
+    _mujoco("ppo-halfcheetah", "ppo", "HalfCheetah-v5", 1440.0, (1443, 46), (4709, 2996, 4178)),
+    _mujoco("ppo-hopper", "ppo", "Hopper-v5", 2110.0, (2383, 272)),
+    _mujoco("ppo-walker2d", "ppo", "Walker2d-v5", 1710.0, (2288, 572)),
+    _mujoco("sac-halfcheetah", "sac", "HalfCheetah-v5", 8210.0, (9635, 1424)),
+    _mujoco("sac-hopper", "sac", "Hopper-v5", 1960.0, (2310, 343)),
+    _mujoco("sac-walker2d", "sac", "Walker2d-v5", 2680.0, (3591, 911)),
+    _mujoco("td3-halfcheetah", "td3", "HalfCheetah-v5", 7940.0, (9018, 1078)),
+    _mujoco("td3-hopper", "td3", "Hopper-v5", 3150.0, (3392, 232)),
+    _mujoco("td3-walker2d", "td3", "Walker2d-v5", 3030.0, (4246, 1211)),
+    _mujoco("ddpg-halfcheetah", "ddpg", "HalfCheetah-v5", 8577.0, (10211, 196)),
     Recipe("ppo-brax-ant", "ppo", "brax:ant", 50_000_000, 4000.0, BRAX, hyper_parameters=BRAX_PPO),
     Recipe("ppo-brax-halfcheetah", "ppo", "brax:halfcheetah", 50_000_000, 4000.0, BRAX, hyper_parameters=BRAX_PPO),
     Recipe(
@@ -63,7 +84,7 @@ ROBOTS = (
         "playground:CheetahRun",
         100_000_000,
         700.0,
-        "a goal of ours; the most is 1,000",
+        CHEETAH_RUN,
         hyper_parameters=FAST_TD3,
     ),
 )
