@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from fragmenta import Algorithm, Cluster, Environment, Fragment, make, stage
+from fragmenta import DQN, Algorithm, Cluster, Environment, Fragment, make, stage
+from fragmenta.engines.dispatch import compile_plan
 from fragmenta.worker.optimize import optimize
 from fragmenta.worker.steps import Rounds
 from helpers import assert_same, cpu_cluster, plain, planned, run_plan
@@ -95,3 +96,15 @@ def test_a_loop_in_python_reuses_the_memory_of_a_large_carry() -> None:
     assert len(rounds.donated) == 1
     assert not rounds.copied, "the loop starts with the state itself"
     assert_same(plain(algorithm, env, 3)[0], run_plan(plan, algorithm, env, 3)[0], 1e-6)
+
+
+@pytest.mark.parametrize("policy", ["replay", "replay_async"])
+def test_shards_insert_into_the_memory_of_their_replay(policy: str) -> None:
+    algorithm = DQN(num_envs=4, hidden=(8,), buffer_size=20_000, batch_size=8)
+    plan = planned(algorithm, make("CartPole-v1"), policy, cpu_cluster(5, 2), merge=False)
+    names = [program.fragment.name for program in plan.programs]
+    shards = compile_plan(plan)[names.index("replay")]
+    observations = algorithm.buffer_size // 2 * 2 * 4 * 4
+    for shard in shards:
+        reused = max(segment.memory_analysis().alias_size_in_bytes for segment in shard.compiled.values())
+        assert reused > observations

@@ -150,7 +150,7 @@ def compile_segment(
     segment: Segment, schedule: Schedule, where: Site, specs: dict[Key, jax.ShapeDtypeStruct]
 ) -> Callable[..., Any]:
     """A segment as one XLA program; this backend takes every segment."""
-    raw, donated = raw_function(segment, schedule, where), _usable(segment, schedule, specs)
+    raw, donated = raw_function(segment, schedule, where), _usable(segment, schedule, where, specs)
     if where.members and segment.has_exchanges:
         arguments = [(specs[key], layout_of(schedule, key)) for key in segment.inputs]
         results = [layout_of(schedule, key) for key in segment.outputs]
@@ -163,11 +163,16 @@ def compile_segment(
     return jitted.lower(*(specs[key] for key in segment.inputs)).compile()
 
 
-def _usable(segment: Segment, schedule: Schedule, specs: dict[Key, jax.ShapeDtypeStruct]) -> tuple[int, ...]:
+def _usable(
+    segment: Segment, schedule: Schedule, where: Site, specs: dict[Key, jax.ShapeDtypeStruct]
+) -> tuple[int, ...]:
     """The donated inputs whose memory some output can reuse; JAX would warn the user about the others."""
+    # A replica by itself has arrays of its own, whichever part of a value they are.
+    alone = where.together == 1 and not (where.members and segment.has_exchanges)
 
     def place(key: Key) -> tuple[Any, ...]:
-        return specs[key].shape, specs[key].dtype, specs[key].sharding, layout_of(schedule, key)
+        layout = WHOLE if alone else layout_of(schedule, key)
+        return specs[key].shape, specs[key].dtype, specs[key].sharding, layout
 
     free, usable = Counter(map(place, segment.outputs)), []
     for i in segment.donated:
