@@ -39,7 +39,8 @@ def _bool_reduction(operator: str) -> Rule:
     def rule(nodes: Nodes, equation: Equation, values: list[Any]) -> list[Any] | None:
         if equation.outvars[0].aval.dtype != np.bool_:
             return None
-        (reduced,) = _reduction(operator)(nodes, equation, nodes.cast(values[0], np.int32))
+        (numbers,), axes = nodes.cast(values[0], np.int32), np.asarray(equation.params["axes"], np.int64)
+        (reduced,) = nodes.add(operator, numbers, axes, keepdims=0)
         return nodes.cast(reduced, np.bool_)
 
     return rule
