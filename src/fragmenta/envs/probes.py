@@ -19,7 +19,7 @@ class ProbeState(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Probe(Environment):
-    """Base class of the probes: the observation is one number, and there are two actions."""
+    """Base class of the probes: the observation is one number, and there are two actions, unless one says otherwise."""
 
     max_steps: int = 1_000
 
@@ -28,7 +28,7 @@ class Probe(Environment):
         return Box(-1.0, 1.0, (1,))
 
     @property
-    def action_space(self) -> Discrete:
+    def action_space(self) -> Discrete | Box:
         return Discrete(2)
 
     def initial(self, key: jax.Array) -> Any:
