@@ -38,7 +38,6 @@ class TD3(ContinuousCritics):
     """The largest noise on the actions of targets."""
     policy_delay: int = 2
     """Updates of the critics for one of the actor."""
-    target_every: int = 2
 
     def init_params(self, env: Environment, key: jax.Array, observation: Any) -> dict[str, Any]:
         return self.init_networks(env, key, observation, 1)
@@ -122,7 +121,6 @@ class DDPG(TD3):
     critics: int = 1
     target_noise: float = 0.0
     policy_delay: int = 1
-    target_every: int = 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,7 +142,6 @@ class FastTD3(TD3):
     buffer_size: int = 10_485_760
     learning_starts: int = 10_240
     tau: float = 0.1
-    target_every: int = 1
     distribution: str = "c51"
     atoms: int = 101
     value_range: tuple[float, float] = (-10.0, 10.0)

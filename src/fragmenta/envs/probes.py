@@ -19,7 +19,7 @@ class ProbeState(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Probe(Environment):
-    """Base class of the probes: the observation is one number, and there are two actions."""
+    """Base class of the probes: the observation is one number, and there are two actions, unless one says otherwise."""
 
     max_steps: int = 1_000
 
