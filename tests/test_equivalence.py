@@ -1,5 +1,6 @@
 """The central test: every placement computes the same as the plain program."""
 
+import dataclasses
 from functools import cache
 from typing import Any
 
@@ -43,6 +44,7 @@ ITERATIONS = 10
 FEW = {"num_envs": 8, "horizon": 4, "epochs": 2, "minibatches": 2, "hidden": (16,), "total_steps": 10_000}
 REPLAY = {"num_envs": 8, "horizon": 2, "updates": 2, "batch_size": 16, "buffer_size": 128, "learning_starts": 16}
 RAINBOW = {"dueling": True, "n_step": 3, "prioritized": True, "distribution": "c51", "noisy": True, "atoms": 5}
+C51 = {"distribution": "c51", "atoms": 5, "value_range": (-1000.0, 0.0)}
 SCHEDULE = ("entropy_cost=linear:0.01:0", "learning_rate=cosine:1e-3:0", "clip=linear:0.3:0.1")
 CASES = {
     "ppo-cartpole": (PPO(num_envs=8, horizon=16, minibatches=4, total_steps=100_000, hidden=(16, 16)), "CartPole-v1"),
@@ -70,6 +72,14 @@ CASES = {
     "sac-prioritized": (SAC(hidden=(16,), prioritized=True, n_step=2, **REPLAY), "Pendulum-v1"),
     "td3": (TD3(hidden=(16,), layer_norm=True, **REPLAY), "Pendulum-v1"),
     "ddpg": (DDPG(hidden=(16,), **REPLAY), "Pendulum-v1"),
+    "td3-c51": (
+        TD3(hidden=(16,), critic_hidden=(8,), normalize_observations=True, largest_noise=0.5, **C51, **REPLAY),
+        "Pendulum-v1",
+    ),
+    "sac-quantile": (
+        SAC(hidden=(16,), distribution="quantile", atoms=5, combine="mean", normalize_observations=True, **REPLAY),
+        "Pendulum-v1",
+    ),
     "mappo-unlike": (MAPPO(shared=False, **FEW), UnlikeTeam(agents=8)),
     "vdn": (VDN(hidden=(16,), target_every=3, n_step=2, **REPLAY), ProbeTeam(agents=8)),
     "qmix": (QMIX(hidden=(16,), mixing=8, hypernetwork=8, prioritized=True, **REPLAY), ProbeTeam(agents=8)),
@@ -139,6 +149,8 @@ FEW_POLICIES: dict[str, tuple[str, ...]] = {
     "sac-prioritized": (),
     "td3": (),
     "ddpg": (),
+    "td3-c51": ("single_learner_coarse",),
+    "sac-quantile": (),
     "r2d2": (),
     "sac-discrete": (),
     "reinforce": (),
@@ -227,6 +239,33 @@ def test_every_policy_equals_the_plain_program(case: str, policy: str, replicas:
 
 def test_every_algorithm_is_among_the_cases() -> None:
     assert set(ALGORITHMS.values()) <= {type(algorithm) for algorithm, _ in CASES.values()}
+
+
+DIVIDED = [
+    ("dqn", 4, 2, 2),
+    ("dqn-rainbow", 2, 4, 2),
+    ("sac", 2, 4, 2),
+    ("r2d2", 4, 1, 2),
+    ("qmix", 2, 4, 4),
+    ("td3", 1, 2, 1),
+]
+"""Actors, shards and learners."""
+
+
+@pytest.mark.parametrize(
+    ("case", "actors", "shards", "learners"),
+    [pytest.param(*row, marks=() if i == 0 else pytest.mark.full) for i, row in enumerate(DIVIDED)],
+)
+def test_a_replay_with_other_numbers_of_actors_shards_and_learners(
+    case: str, actors: int, shards: int, learners: int
+) -> None:
+    cluster = dataclasses.replace(cpu_cluster(8, actors), shards=shards, learners=learners)
+    algorithm, env = CASES[case][0], make(CASES[case][1])
+    plan = planned(algorithm, env, "replay", cluster, merge=False)
+    assert [program.fragment.replicas for program in plan.programs] == [actors, shards, learners]
+    state, metrics = run_plan(plan, algorithm, env, ITERATIONS)
+    assert_same(expected(case)[0], state, 1e-5)
+    assert_same(expected(case)[1], metrics, 1e-5, floor=1.0)
 
 
 def some(policies: tuple[str, ...], short: tuple[str, ...]) -> list[Any]:

@@ -8,9 +8,9 @@ import fragmenta
 def test_exported_names() -> None:
     assert sorted(fragmenta.__all__) == [
         "A2C", "ActorCritic", "Algorithm", "Axis", "Box", "Cluster", "ConfigError", "DDPG", "DQN", "Delivery", "Dict",
-        "Discrete", "DiscreteSAC", "EngineOptions", "EnvOptions", "Environment", "EvaluationOptions", "Fragment",
-        "Graph", "IMPALA", "IPPO", "JobOptions", "LSTMPPO", "MADDPG", "MAPPO", "Moment", "MultiDiscrete", "PPO",
-        "PQN", "Plan", "QMIX", "R2D2", "REINFORCE", "RecurrentPPO", "Result", "Run", "RunOptions", "SAC",
+        "Discrete", "DiscreteSAC", "EngineOptions", "EnvOptions", "Environment", "EvaluationOptions", "FastTD3",
+        "Fragment", "Graph", "IMPALA", "IPPO", "JobOptions", "LSTMPPO", "MADDPG", "MAPPO", "Moment", "MultiDiscrete",
+        "PPO", "PQN", "Plan", "QMIX", "R2D2", "REINFORCE", "RecurrentPPO", "Result", "Run", "RunOptions", "SAC",
         "SaveOptions", "Stack", "Sweep", "TD3", "TeamEnvironment", "TrackingOptions", "TransformerPPO", "Transition",
         "Trial", "VDN", "Verification", "World", "load", "make", "project", "resume", "stage", "sweep", "trace",
         "train", "verify",

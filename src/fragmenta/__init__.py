@@ -23,6 +23,7 @@ from fragmenta.algorithms import (
     Algorithm,
     Axis,
     DiscreteSAC,
+    FastTD3,
     RecurrentPPO,
     TransformerPPO,
 )
@@ -99,6 +100,7 @@ __all__ = [
     "EnvOptions",
     "Environment",
     "EvaluationOptions",
+    "FastTD3",
     "Fragment",
     "Graph",
     "JobOptions",

@@ -19,6 +19,7 @@ WRONG = {
     "value_cost": [-0.5],
     "max_grad_norm": [0.0, -1.0],
     "hidden": [(0,), (64, -1), (64, 1.5)],
+    "critic_hidden": [(0,), (64, -1)],
     "epochs": [0],
     "minibatches": [0, -8],
     "gae_lambda": [1.5, -0.1],
@@ -44,6 +45,7 @@ WRONG = {
     "critics": [0],
     "temperature": [0.0],
     "exploration_noise": [-0.1],
+    "largest_noise": [-0.1],
     "target_noise": [-0.1],
     "target_noise_clip": [-0.1],
     "policy_delay": [0],
@@ -71,6 +73,7 @@ UNLIMITED = {
     "dueling",
     "noisy",
     "distribution",
+    "combine",
     "value_range",
     "layer_norm",
     "learn_temperature",
@@ -111,3 +114,11 @@ def test_values_outside_their_range_are_refused(name: str) -> None:
 def test_the_message_names_value_and_range(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(fragmenta.ConfigError, match=f"^{message}$"):
         fragmenta.train(fragmenta.PPO(**settings), "CartPole-v1")
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_defaults_are_those_of_the_class_that_says_so_last(name: str) -> None:
+    """A dataclass takes all fields of a base class, inherited ones too, so a second base can undo the first one's."""
+    kind = ALGORITHMS[name]
+    undone = [field.name for field in dataclasses.fields(kind) if field.default != getattr(kind, field.name)]
+    assert not undone

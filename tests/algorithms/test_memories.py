@@ -1,5 +1,6 @@
 """Memories: the same step by step and over sequences, empty at the start, and learning what must be remembered."""
 
+import dataclasses
 from typing import Any
 
 import flax.linen as nn
@@ -9,11 +10,12 @@ import numpy as np
 import pytest
 
 import fragmenta
-from fragmenta import A2C, DQN, IMPALA, SAC, TD3, ConfigError, DiscreteSAC, RecurrentPPO, Transition, make
+from fragmenta import A2C, DQN, IMPALA, R2D2, SAC, TD3, ConfigError, DiscreteSAC, RecurrentPPO, Transition, make
+from fragmenta.algorithms.off_policy import TargetLearner
 from fragmenta.algorithms.remembering import RecurrentInput
 from fragmenta.rl.replay import empty_replay, insert_steps
 from fragmenta.rl.returns import returns_to_go
-from fragmenta.rl.sequences import sample_sequences
+from fragmenta.rl.sequences import Sequences, sample_sequences
 from fragmenta.rl.value_targets import rescaled, returns_within, unscaled
 from helpers import initial_state, plain
 from own_parts import Leaky
@@ -155,3 +157,43 @@ def test_sequences_are_consecutive_steps_of_one_environment() -> None:
     assert bool(jnp.all(jnp.diff(drawn, axis=0) == 1))
     assert set(np.unique(drawn[0, :, 0])) == set(range(3, 12)), "every start from which four steps are left"
     assert float(drawn[..., 1].min()) >= 103
+
+
+def sequences(algorithm: R2D2, learner: TargetLearner) -> Sequences:
+    """Sequences of one episode each, as acting stores them, with the memory after earlier steps."""
+    env, span = make("ProbeMemory"), algorithm.burn_in + algorithm.length
+    observation, following = jax.random.normal(jax.random.key(1), (2, span, 3, 1))
+    memory = jax.random.normal(jax.random.key(2), algorithm.fresh_memory(3).shape)
+    flags = jnp.zeros((span, 3), bool)
+    stored = RecurrentInput(observation, memory[None])
+    steps = Transition(stored, jnp.zeros((span, 3), jnp.int32), jnp.ones((span, 3)), flags, flags, following)
+    memories = algorithm.remember_on(env, learner.params, stored._replace(ended=flags), memory)[2]
+    stored = stored._replace(memory=jnp.concatenate([memory[None], memories[:-1]]))
+    return Sequences(steps._replace(observation=stored), jnp.ones(3), jnp.zeros(3, jnp.int32))
+
+
+def test_a_burn_in_warms_up_the_memory_and_is_not_learned_from() -> None:
+    env, algorithm = make("ProbeMemory"), R2D2(memory=8, hidden=(8,), burn_in=3, length=4, num_envs=3, batch_size=3)
+    learner = initial_state(algorithm, env).learner
+    batch = sequences(algorithm, learner)
+
+    def with_observation(observation: jax.Array) -> Sequences:
+        return batch._replace(
+            steps=batch.steps._replace(observation=batch.steps.observation._replace(observation=observation))
+        )
+
+    def loss(observation: jax.Array) -> jax.Array:
+        return algorithm.gradient(env, learner, with_observation(observation), ())[1][1]["loss"]
+
+    observation = batch.steps.observation.observation
+    sensitive = jax.grad(loss)(observation)
+    np.testing.assert_array_equal(sensitive[:3], 0.0)
+    assert np.all(np.any(sensitive[3:] != 0.0, axis=(1, 2)))
+    assert not np.allclose(loss(observation), loss(observation.at[:3].set(0.0))), "but it warms up the memory"
+    # The same gradient as from the memory that the burn-in ends with, which is stored with the step after it.
+    rest = batch._replace(steps=jax.tree.map(lambda x: x[3:], batch.steps))
+    without = dataclasses.replace(algorithm, burn_in=0).gradient(env, learner, rest, ())[0]
+    for expected, actual in zip(
+        jax.tree.leaves(without), jax.tree.leaves(algorithm.gradient(env, learner, batch, ())[0]), strict=True
+    ):
+        np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-6)

@@ -14,12 +14,30 @@ import pytest
 import fragmenta
 from algorithms.test_dqn import PROBE, values
 from asynchronous import ACTORS, Tardy, batches_per_second, cluster, start_and_stop
-from fragmenta import A2C, DQN, IMPALA, PPO, SAC, TD3, Cluster, ConfigError, Delivery, Fragment, RunOptions, make
+from fragmenta import (
+    A2C,
+    DQN,
+    IMPALA,
+    PPO,
+    QMIX,
+    R2D2,
+    SAC,
+    TD3,
+    Cluster,
+    ConfigError,
+    Delivery,
+    DiscreteSAC,
+    Fragment,
+    RunOptions,
+    make,
+)
 from fragmenta.algorithms.actor_critic import State
 from fragmenta.engines import LocalEngine
 from fragmenta.engines.in_flight import fits
+from fragmenta.envs.probes import ProbeTeam
 from fragmenta.rl import split_each
 from helpers import assert_same, cpu_cluster, initial_state, planned, run_plan
+from own_parts import Forbidden
 
 SMALL = IMPALA(num_envs=8, horizon=8, hidden=(8,))
 KINDS = [(A2C, "central_async"), (IMPALA, "single_learner_async")]
@@ -93,10 +111,46 @@ def test_learns_known_values_from_an_asynchronous_replay(env: str, expected: dic
         assert (known if len(wanted) > 1 else [max(known)]) == pytest.approx(wanted, abs=0.15)
 
 
+def check_ratios(algorithm: Any, result: Any, starts_after: int) -> dict[str, int]:
+    """Each record has what its shard gave to the learner so far, per step that it got; returns records by shard."""
+    updates, taken = algorithm.updates, algorithm.steps_per_iteration
+    counts: dict[str, int] = {}
+    learned = 0
+    for record in result.metrics:
+        inserts = counts[record["source"]] = counts.get(record["source"], 0) + 1
+        draws = max(0, inserts - starts_after)
+        learned += draws > 0
+        assert record["replay_ratio"] == pytest.approx(draws / inserts * updates * algorithm.batch_size / taken)
+    assert int(result.state.learner.updates) == learned * updates
+    return counts
+
+
+class SlowActor(DQN):
+    """The actor with environment 0 takes its time."""
+
+    def exploring(self, state: Any, steps: Any) -> Any:
+        epsilon = super().exploring(state, steps)
+        return jax.pure_callback(_wait, jax.ShapeDtypeStruct(epsilon.shape, epsilon.dtype), epsilon, state.env_index)
+
+
+def _wait(epsilon: Any, index: Any) -> Any:
+    time.sleep(0.05 if index[0] == 0 else 0.0)
+    return epsilon
+
+
+def test_the_replay_ratio_is_that_of_each_shard_although_one_actor_is_slow() -> None:
+    algorithm = SlowActor(ladder=True, **REPLAY)
+    result = fragmenta.train(
+        algorithm, "CartPole-v1", policy="replay_async", cluster=cpu_cluster(1, 2), total_steps=1_600
+    )
+    counts = check_ratios(algorithm, result, starts_after=2)
+    assert counts["replay[1]"] > 2 * counts["replay[0]"] > 4, "nobody waits for the slow one"
+
+
 REPLAY = {"num_envs": 8, "horizon": 2, "hidden": (8,), "batch_size": 16, "buffer_size": 128, "learning_starts": 32}
 
 
-@pytest.mark.brief("dqn-prioritized")
+@pytest.mark.brief("dqn-prioritized", "r2d2", "qmix", "sac-discrete-masked")
 @pytest.mark.parametrize(
     ("algorithm", "env"),
     [
@@ -104,15 +158,17 @@ REPLAY = {"num_envs": 8, "horizon": 2, "hidden": (8,), "batch_size": 16, "buffer
         pytest.param(DQN(**REPLAY), "CartPole-v1", id="dqn"),
         pytest.param(SAC(**REPLAY), "Pendulum-v1", id="sac"),
         pytest.param(TD3(prioritized=True, **REPLAY), "Pendulum-v1", id="td3-prioritized"),
+        pytest.param(R2D2(memory=8, burn_in=1, length=2, **REPLAY), "ProbeMemory", id="r2d2"),
+        pytest.param(QMIX(mixing=8, hypernetwork=8, **REPLAY), ProbeTeam(agents=2), id="qmix"),
+        pytest.param(DiscreteSAC(**REPLAY), Forbidden(), id="sac-discrete-masked"),
     ],
 )
-def test_actors_shards_and_learner_drift(algorithm: Any, env: str) -> None:
+def test_actors_shards_and_learner_drift(algorithm: Any, env: Any) -> None:
     result = fragmenta.train(algorithm, env, policy="replay_async", cluster=cpu_cluster(1, 2), total_steps=640)
     assert result.summary["iterations"] == 2 * 640 // algorithm.steps_per_iteration
     assert {record["source"] for record in result.metrics} == {"replay[0]", "replay[1]"}
-    ratio = algorithm.updates * algorithm.batch_size / algorithm.steps_per_iteration
     assert result.metrics[0]["replay_ratio"] == 0, "the replay is too empty to learn from"
-    assert result.metrics[-1]["replay_ratio"] == ratio, "as often as under a synchronous distribution policy"
+    check_ratios(algorithm, result, starts_after=2)
     assert 0 < result.summary["lag_max"] < 40
     assert int(result.state.learner.updates) > 0
     assert int(result.state.replay.filled) > 0
@@ -274,6 +330,13 @@ class Strict(IMPALA):
         (SMALL, both_deliveries("every", "any"), {}, "cannot be asynchronous"),
         (DQN(num_envs=8), "single_learner_async", {}, "keeps 'replay.steps.observation' for all environments"),
         (DQN(num_envs=8), "replay_async", {"max_lag": 1}, "learns from steps of any age"),
+        (DQN(num_envs=8), "replay_async", {"shards": 4}, "shards is 4, but .* has one shard per actor"),
+        (DQN(num_envs=8), "replay_async", {"learners": 2}, "learners is 2, but .* has one learner"),
+        (DQN(num_envs=8), "fused", {"shards": 4}, "shards is 4, but distribution policy 'fused' does not use it"),
+        (PPO(num_envs=8), "central", {"learners": 3}, "learners is 3, but .* 'central' does not use it"),
+        (DQN(num_envs=8), "replay", {"learners": 4}, "4 learners need a device each, but there are 3"),
+        (DQN(num_envs=8), "replay", {"shards": 3}, "3 replicas of fragment 'replay' do not divide 8 environments"),
+        (DQN(num_envs=8), "replay", {"learners": 0}, "learners is 0: there must be at least 1"),
         (PPO(num_envs=8), "central_async", {}, "32 times per iteration, so it must be delivered 'every'"),
         (SMALL, "fused", {"lag": 1}, "has nothing to overlap"),
         (SMALL, "central", {"max_lag": 1}, "is not asynchronous"),

@@ -1,5 +1,7 @@
 """The replay: what is kept, what is drawn and how often, and returns over several steps."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,8 +9,10 @@ import pytest
 
 from fragmenta import Transition
 from fragmenta.rl import keys_by_index
+from fragmenta.rl.frames import single_frames
 from fragmenta.rl.priorities import draw_rows, no_priorities, set_rows
 from fragmenta.rl.replay import Replay, empty_replay, end_episodes, insert_steps, sample_steps
+from fragmenta.rl.sequences import sample_sequences
 
 ENVS, LENGTH, GAMMA = 3, 16, 0.9
 
@@ -48,6 +52,23 @@ def test_all_steps_that_are_kept_are_drawn_and_no_others(inserts: list[int]) -> 
         assert counts.min() > 0.6 * 2_000 / len(kept), "all are as likely"
     np.testing.assert_array_equal(batch.observation, batch.action)
     np.testing.assert_array_equal(batch.next_observation, batch.action + 0.5)
+
+
+@pytest.mark.brief("3-True-inserts1", "8-True-inserts3")
+@pytest.mark.parametrize("inserts", [[8], [4, 4], [1] * 11, [4] * 3, [5] * 3])
+@pytest.mark.parametrize("prioritized", [False, True])
+@pytest.mark.parametrize("span", [3, 8])
+def test_a_partly_filled_replay_gives_only_steps_that_are_complete(
+    span: int, prioritized: bool, inserts: list[int]
+) -> None:
+    replay, steps = filled(inserts, prioritized, span)
+    whole = set(range(sum(inserts) - span + 1))
+    rows = np.asarray(sample_steps(replay, keys(), 400, GAMMA, span).rows)
+    assert set(rows.ravel().tolist()) == whole
+    drawn = sample_sequences(replay, keys(), 400, span)
+    assert set(np.asarray(drawn.rows).ravel().tolist()) == whole
+    span_of = np.asarray(drawn.rows) + np.arange(span)[:, None, None]
+    np.testing.assert_array_equal(drawn.steps.action, steps.action[span_of, np.arange(ENVS)])
 
 
 @pytest.mark.brief("2-*", "5-*")
@@ -92,13 +113,22 @@ def test_rows_are_drawn_in_proportion_to_their_priorities() -> None:
             np.testing.assert_allclose(likelihood[drawn[:, env] == row, env], share, rtol=1e-5)
 
 
-def test_sums_of_blocks_stay_those_of_their_rows() -> None:
-    priorities, draw = no_priorities(300, ENVS), np.random.default_rng(0)
+def test_sums_of_nodes_stay_those_of_their_children() -> None:
+    priorities, draw = no_priorities(3_000, ENVS), np.random.default_rng(0)
     change = jax.jit(set_rows)
     for _ in range(50):
-        rows = jnp.asarray(draw.integers(0, 300, (20, ENVS)))
+        rows = jnp.asarray(draw.integers(0, 3_000, (20, ENVS)))
         priorities = change(priorities, rows, jnp.asarray(draw.random((20, ENVS)), jnp.float32))
-    np.testing.assert_allclose(priorities.sums, priorities.rows.sum(axis=-1), rtol=1e-5)
+    assert [level.shape[1] for level in priorities.levels] == [375, 47, 6, 1]
+    for level, above in itertools.pairwise(priorities.levels):
+        sums = level.sum(axis=-1)
+        np.testing.assert_allclose(above.reshape(ENVS, -1)[:, : sums.shape[1]], sums, rtol=1e-5)
+
+
+def test_where_nothing_may_be_drawn_the_first_row_is() -> None:
+    rows, likelihood = draw_rows(no_priorities(1_000, ENVS), keys(), 5)
+    assert not rows.any()
+    assert not likelihood.any()
 
 
 @pytest.mark.full
@@ -141,28 +171,31 @@ def stacked_trajectories(stack: int, steps: int, pad: str, rate: float) -> Trans
     return Transition(*map(jnp.asarray, (seen, number, number * 1.0, ended[0], ended[1], following)))
 
 
-@pytest.mark.brief("4-1-repeats", "2-3-zeros")
+@pytest.mark.brief("4-1-repeats", "1-3-zeros")
 @pytest.mark.parametrize("pad", ["repeats", "zeros", "lives"])
 @pytest.mark.parametrize("n_step", [1, 3])
-@pytest.mark.parametrize("stack", [2, 4])
+@pytest.mark.parametrize("stack", [1, 2, 4])
 def test_frames_that_are_stored_once_give_the_same_stacks(stack: int, n_step: int, pad: str) -> None:
     steps, count = stacked_trajectories(stack, 60, pad, 0.05), 3
     replays = [
-        empty_replay(jax.tree.map(lambda x: x[0], steps), LENGTH, stacked=stacked, prioritized=True)
-        for stacked in (False, True)
+        empty_replay(jax.tree.map(lambda x: x[0], steps), LENGTH, prioritized=True, stack=frames)
+        for frames in (0, stack)
     ]
     insert = jax.jit(insert_steps, static_argnums=2)
     for start in range(0, 60, count):
         part = jax.tree.map(lambda x: x[start : start + count], steps)  # noqa: B023
-        replays = [insert(replay, part, n_step) for replay in replays]
+        parts = part, jax.vmap(lambda step: single_frames(step, stack))(part)
+        replays = [insert(replay, inserted, n_step) for replay, inserted in zip(replays, parts, strict=True)]
         if start == 33:
             replays = [end_episodes(replay) for replay in replays]
         whole, single = (sample_steps(replay, keys(start), 40, GAMMA, n_step, 0.5) for replay in replays)
+        jax.tree.map(np.testing.assert_array_equal, whole, single)
+        whole, single = (sample_sequences(replay, keys(start), 20, n_step, 0.5) for replay in replays)
         jax.tree.map(np.testing.assert_array_equal, whole, single)
 
 
 def test_frames_stored_once_take_little_more_than_the_frames() -> None:
     step = jax.tree.map(lambda x: x[0], stacked_trajectories(4, 1, "zeros", 0.0))
-    frames = jax.eval_shape(lambda: empty_replay(step, 10_000, stacked=True)).steps.observation
+    frames = jax.eval_shape(lambda: empty_replay(step, 10_000, stack=4)).steps.observation
     size = sum(leaf.size * leaf.dtype.itemsize for leaf in (frames.newest, frames.ends))
     assert size <= 1.2 * 10_000 * step.observation[:, 0].nbytes

@@ -1,4 +1,5 @@
-"""A replay in host memory: where its shards are placed, and that nothing else changes."""
+"""A replay in host memory, or filled from environments on the host: where its shards are, and that nothing else
+changes. Numbers of shards and learners are those of the run, also when it is resumed."""
 
 import dataclasses
 from pathlib import Path
@@ -10,8 +11,10 @@ import pytest
 
 import fragmenta
 from fragmenta import DQN, PPO, Cluster, ConfigError, Fragment, RunOptions, SaveOptions, make, project, trace
+from fragmenta.cli.main import main
 from fragmenta.policies import resolve
 from fragmenta.runs.run_directory import read_config
+from fragmenta.training.retrace import plan_of
 from helpers import assert_same, cpu_cluster, plain, planned, run_plan
 
 SMALL = DQN(
@@ -113,3 +116,31 @@ def test_what_cannot_be_in_host_memory_is_refused(algorithm: Any, policy: str, r
     with pytest.raises(ConfigError, match=message) as caught:
         project(trace(algorithm, make("CartPole-v1")), policy, Cluster(("gpu:0",), replay=replay))
     assert "\n" not in str(caught.value)
+
+
+def test_shards_of_environments_on_the_host_equal_the_plain_program() -> None:
+    env = make("gymnasium:CartPole-v1")
+    with env.opened():
+        expected = plain(SMALL, env, 6)[0]
+    cluster = dataclasses.replace(cpu_cluster(5, 2), shards=1, learners=2)
+    plan = planned(SMALL, env, "replay", cluster, merge=False)
+    with env.opened(2):
+        assert_same(expected, run_plan(plan, SMALL, env, 6)[0], 1e-5)
+
+
+def test_a_run_resumes_with_its_shards_and_learners(tmp_path: Path) -> None:
+    cluster = dataclasses.replace(cpu_cluster(6, 2), shards=1, learners=2)
+    run, options = tmp_path / "run", RunOptions(merge=False)
+    fragmenta.train(
+        SMALL, "CartPole-v1", policy="replay", cluster=cluster, run_dir=run, options=options, total_steps=64
+    )
+    assert {name: read_config(run)[name] for name in ("replicas", "shards", "learners")} == {
+        "replicas": 2,
+        "shards": 1,
+        "learners": 2,
+    }
+    fragmenta.resume(run, total_steps=96, progress=False)
+    opened = fragmenta.load(run)
+    counts = {program.fragment.name: program.fragment.replicas for program in plan_of(opened).programs}
+    assert counts == {"actor": 2, "replay": 1, "learner": 2}
+    assert main(["resume", str(run), "--total-steps", "128", "--shards", "0"]) == 2

@@ -15,7 +15,7 @@ from fragmenta.algorithms.recurrent_ppo import LSTMPPO, RecurrentPPO, Transforme
 from fragmenta.algorithms.reinforce import REINFORCE
 from fragmenta.algorithms.sac import SAC
 from fragmenta.algorithms.sac_discrete import DiscreteSAC
-from fragmenta.algorithms.td3 import DDPG, TD3
+from fragmenta.algorithms.td3 import DDPG, TD3, FastTD3
 from fragmenta.algorithms.vdn import QMIX, VDN
 
 ALGORITHMS: dict[str, type[Algorithm]] = {
@@ -36,6 +36,7 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
     "r2d2": R2D2,
     "ddpg": DDPG,
     "td3": TD3,
+    "fast_td3": FastTD3,
     "sac": SAC,
     "sac_discrete": DiscreteSAC,
 }
@@ -62,6 +63,7 @@ __all__ = [
     "Algorithm",
     "Axis",
     "DiscreteSAC",
+    "FastTD3",
     "RecurrentPPO",
     "TransformerPPO",
 ]

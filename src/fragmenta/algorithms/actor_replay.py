@@ -4,7 +4,6 @@ import dataclasses
 from typing import Any, ClassVar
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from fragmenta.algorithms.limits import COUNT, Limit
@@ -21,7 +20,7 @@ CRITICS = ("critic", "encoder", "critic_encoder")
 class ActorReplay(OffPolicy):
     """An actor and critics on replayed steps; networks see actions between -1 and 1."""
 
-    limits: ClassVar[dict[str, Limit]] = {"critics": COUNT}
+    limits: ClassVar[dict[str, Limit]] = {"critics": COUNT, "critic_hidden": COUNT}
     without_memory: ClassVar[str] = "its replay holds single steps; use ppo, or --stack for the latest observations"
 
     total_steps: int = 50_000
@@ -35,6 +34,8 @@ class ActorReplay(OffPolicy):
     tau: float = 0.005
     critics: int = 2
     """Independent critics; targets take the lowest of their values."""
+    critic_hidden: tuple[int, ...] = ()
+    """Hidden layer widths of the critics; the same as those of the actor if there are none here."""
     layer_norm: bool = False
     """Normalise the layers of all networks."""
     critic_only: tuple[str, ...] = ()
@@ -58,15 +59,6 @@ class ActorReplay(OffPolicy):
             problem = f"actions of {env.title} are between {space.low:g} and {space.high:g}"
             raise ConfigError(f"{problem}: {type(self).__name__} needs limits; wrap the environment, or use ppo")
 
-    def init_networks(self, env: Environment, key: jax.Array, observation: Any, actor_outputs: int) -> dict[str, Any]:
-        """Encoders, critics, and an actor with that many outputs for each entry of an action."""
-        params, encoded = self.init_encoder(env, key, observation)
-        size = self.action_size(env)
-        actor_key, critic_key = jax.random.split(key)
-        both = jnp.concatenate([encoded.critic, jnp.zeros((*encoded.critic.shape[:-1], size))], axis=-1)
-        actor = self.actor_net(actor_outputs * size).init(actor_key, encoded.actor)
-        return {**params, "actor": actor, "critic": self.critic_net(1).init(critic_key, both)}
-
     def to_env(self, env: Environment, action: jax.Array) -> jax.Array:
         """Actions between -1 and 1 as the environment takes them."""
         space = env.action_space
@@ -87,12 +79,6 @@ class ActorReplay(OffPolicy):
         assert isinstance(space, Box)
         return int(np.prod(space.shape))
 
-    def critic_values(self, env: Environment, params: Any, observation: Any, action: jax.Array) -> jax.Array:
-        """The values of actions by each critic, on the first axis; `params` are those of the critics."""
-        features = self.encode(env, params, observation).critic
-        values: Any = self.critic_net(1).apply(params["critic"], jnp.concatenate([features, action], axis=-1))
-        return values[..., 0]
-
     def actor_outputs(self, env: Environment, params: Any, observation: Any, outputs: int) -> Any:
         """What the actor says about every entry of an action; its encoder is not trained by it."""
         features = jax.lax.stop_gradient(self.encode(env, params, observation).actor)
@@ -100,7 +86,7 @@ class ActorReplay(OffPolicy):
 
     def critic_net(self, outputs: int) -> ReluMLP:
         """The architecture of the critics."""
-        return ReluMLP(self.hidden, outputs, self.critics, self.layer_norm, self.compute)
+        return ReluMLP(self.critic_hidden or self.hidden, outputs, self.critics, self.layer_norm, self.compute)
 
     def actor_net(self, outputs: int) -> ReluMLP:
         """The architecture of the actor."""

@@ -6,30 +6,28 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
+from fragmenta.algorithms.distributional import Distributional
 from fragmenta.algorithms.encoding import Encoded
-from fragmenta.algorithms.limits import COUNT, FRACTION, Limit
-from fragmenta.algorithms.off_policy import OffPolicy, OffPolicyState, TargetLearner
+from fragmenta.algorithms.limits import FRACTION, Limit
+from fragmenta.algorithms.off_policy import OffPolicyState, TargetLearner
+from fragmenta.algorithms.standardizing import Standardizing
 from fragmenta.envs import Discrete, Environment
 from fragmenta.errors import ConfigError
 from fragmenta.nn.q_networks import QNetwork
 from fragmenta.rl.exploration import decayed, epsilon_greedy
 from fragmenta.rl.masks import masked_logits
-from fragmenta.rl.replay import Batch
-from fragmenta.rl.value_targets import outputs_of_action, project_categorical, quantile_huber
+from fragmenta.rl.value_targets import outputs_of_action
 from fragmenta.stage import stage
-
-DISTRIBUTIONS = ("none", "c51", "quantile")
 
 
 @dataclasses.dataclass(frozen=True)
-class DQN(OffPolicy):
+class DQN(Standardizing, Distributional):
     """Values of actions from replayed steps; explores by random actions, or by noisy weights."""
 
     limits: ClassVar[dict[str, Limit]] = {
         "exploration": FRACTION,
         "final_exploration": FRACTION,
         "exploration_share": FRACTION,
-        "atoms": COUNT,
     }
     used_if: ClassVar[dict[str, dict[str, Any]]] = {
         name: {"noisy": False, "ladder": False} for name in ("exploration", "final_exploration", "exploration_share")
@@ -57,23 +55,11 @@ class DQN(OffPolicy):
     """Separate streams for the value and the advantages of actions."""
     noisy: bool = False
     """Noisy weights instead of random actions."""
-    distribution: str = "none"
-    """What is learned of the return: none (its mean), c51 (probabilities on atoms), quantile (quantiles)."""
-    atoms: int = 51
-    """Atoms or quantiles, with a distribution."""
-    value_range: tuple[float, float] = (0.0, 100.0)
-    """The lowest and the highest return that the atoms of c51 cover."""
 
     def validate(self, env: Environment) -> None:
         super().validate(env)
         if not isinstance(env.action_space, Discrete):
             raise ConfigError(f"DQN does not support action space {env.action_space}: it takes Discrete; use sac")
-        if self.distribution not in DISTRIBUTIONS:
-            raise ConfigError(f"distribution is '{self.distribution}': choose one of {', '.join(DISTRIBUTIONS)}")
-        low, high = self.value_range
-        if not low < high or self.atoms < 2:
-            problem = f"value_range is {low:g} to {high:g} with {self.atoms} atoms"
-            raise ConfigError(f"{problem}: it needs a lower and a higher number, and two atoms or more")
 
     def init_params(self, env: Environment, key: jax.Array, observation: Any) -> dict[str, Any]:
         params, encoded = self.init_encoder(env, key, observation)
@@ -115,9 +101,9 @@ class DQN(OffPolicy):
         def loss(params: Any) -> tuple[jax.Array, tuple[jax.Array, dict[str, jax.Array]]]:
             outputs = self.outputs(env, params, self.encode(env, params, batch.observation), online_key)
             outputs = outputs_of_action(outputs, batch.action)
-            each, error = self._errors(outputs, following, batch)
+            each, error = self.return_form.errors(outputs, following, batch.reward, batch.discount)
             total = jnp.mean(batch.weight * each)
-            return total, (error, {"loss": total, "value": jnp.mean(self._mean(outputs))})
+            return total, (error, {"loss": total, "value": jnp.mean(self.return_form.mean(outputs))})
 
         return jax.grad(loss, has_aux=True)(params)
 
@@ -127,37 +113,15 @@ class DQN(OffPolicy):
 
     def values_of(self, env: Environment, params: Any, encoded: Encoded, key: jax.Array | None = None) -> jax.Array:
         """The same, of encoded observations."""
-        return masked_logits(self._mean(self.outputs(env, params, encoded, key)), encoded.legal)
+        return masked_logits(self.return_form.mean(self.outputs(env, params, encoded, key)), encoded.legal)
 
     def outputs(self, env: Environment, params: Any, encoded: Encoded, key: jax.Array | None = None) -> jax.Array:
         """What the network says about every action: a mean, logits of atoms, or quantiles, on the last axis."""
         outputs: Any = self._network(env).apply(params["q"], encoded.actor, key)
         return outputs
 
-    def _errors(self, outputs: jax.Array, following: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array]:
-        """The loss of every step, and its error for priorities."""
-        if self.distribution == "none":
-            error = outputs[..., 0] - (batch.reward + batch.discount * following[..., 0])
-            # Not Huber's: its bounded gradient corrects values that are far too high too slowly, and they grow.
-            return 0.5 * error**2, error
-        reward, discount = batch.reward[..., None], batch.discount[..., None]
-        if self.distribution == "quantile":
-            each = quantile_huber(outputs, jax.lax.stop_gradient(reward + discount * following))
-            return each, each
-        support = self._support()
-        target = project_categorical(support, jax.nn.softmax(following), reward + discount * support)
-        each = -jnp.sum(target * jax.nn.log_softmax(outputs), axis=-1)
-        return each, each
-
-    def _mean(self, outputs: jax.Array) -> jax.Array:
-        if self.distribution == "c51":
-            return jnp.sum(jax.nn.softmax(outputs) * self._support(), axis=-1)
-        return jnp.mean(outputs, axis=-1)
-
-    def _support(self) -> jax.Array:
-        return jnp.linspace(*self.value_range, self.atoms)
-
     def _network(self, env: Environment) -> QNetwork:
         assert isinstance(env.action_space, Discrete)
-        atoms = 1 if self.distribution == "none" else self.atoms
-        return QNetwork(self.hidden, env.action_space.n, atoms, self.dueling, self.noisy, compute=self.compute)
+        return QNetwork(
+            self.hidden, env.action_space.n, self.return_form.size, self.dueling, self.noisy, compute=self.compute
+        )

@@ -43,6 +43,8 @@ class OffPolicyState(NamedTuple):
     """How many environments there are in total."""
     memory: Any = ()
     """Memory of the episode, per environment, if the algorithm has one."""
+    moments: Any = ()
+    """Running statistics of observations, if they are normalised."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,8 +72,8 @@ class OffPolicy(Replaying):
         optimizer = {name: self.over_copies(name, self.transformation().init)(part) for name, part in params.items()}
         noise_key = jax.random.fold_in(params_key, 2)
         learner = TargetLearner(params, self._slow(params), optimizer, jnp.zeros((), jnp.int32), noise_key)
-        frames = self.stores_frames(env)
-        replay = empty_replay(self.empty_step(env, world), self.rows, self.prioritized, frames)
+        stack = self.stored_stack(env)
+        replay = empty_replay(self.empty_step(env, world), self.rows, self.prioritized, stack)
         keys, count = keys_by_index(train_key, self.num_envs), jnp.asarray(self.num_envs, jnp.int32)
         return OffPolicyState(world, learner, replay, keys, jnp.zeros((), jnp.int32), jnp.arange(self.num_envs), count)
 
@@ -106,11 +108,14 @@ class OffPolicy(Replaying):
         batches = self.sample(replay, sample_keys, importance)
         # Not by the steps of the run: a resumed one may have an empty replay.
         is_ready = state.replay.filled * state.envs >= jnp.minimum(self.learning_starts, self.rows * state.envs)
+        is_ready &= replay.filled >= self.span
+        moments, batches = self.to_learn(state, batches, is_ready)
         learner, error, losses = self.learn(env, state.learner, batches, learn_keys, is_ready)
         if self.prioritized:
             replay = self.prioritize(replay, batches.rows, error)
-        ratio = is_ready * (self.updates * self.batch_size / self.steps_per_iteration)
-        state = state._replace(world=world, learner=learner, replay=replay, keys=keys, memory=memory)
+        replay = replay._replace(draws=replay.draws + is_ready)
+        ratio = replay.draws / replay.inserted * (self.updates * self.batch_size / self.num_envs)
+        state = state._replace(world=world, learner=learner, replay=replay, keys=keys, memory=memory, moments=moments)
         return state._replace(iteration=state.iteration + 1), losses | {"replay_ratio": ratio}
 
     def collect(
@@ -130,11 +135,15 @@ class OffPolicy(Replaying):
         """Act for one step: world and memory afterwards, and what the replay stores of it."""
         world, memory = start
         world, transition = self.stepped(env, world, self.act(env, params, self.view(world), keys, explore))
-        return (world, memory), transition
+        return (world, memory), self.for_replay(env, transition)
 
     def view(self, world: World) -> Any:
         """What `act` sees of the world."""
         return world.observation
+
+    def to_learn(self, state: OffPolicyState, batches: Any, is_ready: jax.Array) -> tuple[Any, Any]:
+        """The next statistics of observations, and the batches as networks see them."""
+        return state.moments, batches
 
     @stage
     def learn(
@@ -142,7 +151,8 @@ class OffPolicy(Replaying):
     ) -> tuple[TargetLearner, jax.Array, dict[str, jax.Array]]:
         """An update on each batch, unless it is too early: the learner, the error of every step, and the losses."""
         # Not in `sample`, where the largest weight would have to be agreed on among all parts of the replay.
-        batches = batches._replace(weight=batches.weight / jnp.max(batches.weight))
+        largest = jnp.maximum(jnp.max(batches.weight), 1e-12)  # all are 0 if what follows each of the steps is gone
+        batches = batches._replace(weight=batches.weight / largest)
 
         def update(learner: TargetLearner, x: tuple[Any, jax.Array]) -> tuple[TargetLearner, Any]:
             batch, index = x

@@ -48,27 +48,22 @@ class R2D2(DQN):
         super().validate(env)
         if not self.remembers:
             raise ConfigError("cell is 'none', but R2D2 replays memories of the episode: choose one, or use dqn")
-        for name, plain in (("distribution", "none"), ("noisy", False)):
+        for name, plain in (("distribution", "none"), ("noisy", False), ("normalize_observations", False)):
             if getattr(self, name) != plain:
                 raise ConfigError(f"{name} is '{getattr(self, name)}', which R2D2 does not combine with: leave it out")
-        if self.rows < self.horizon + self._span:
+        if self.rows < self.horizon + self.span:
             problem = f"buffer_size {self.buffer_size} holds {self.rows} steps of each environment"
-            least = self.num_envs * (self.horizon + self._span)
-            raise ConfigError(f"{problem}, fewer than horizon and a sequence of {self._span}: use {least} or more")
+            least = self.num_envs * (self.horizon + self.span)
+            raise ConfigError(f"{problem}, fewer than horizon and a sequence of {self.span}: use {least} or more")
 
     @property
-    def _span(self) -> int:
+    def span(self) -> int:
         return self.burn_in + self.length
 
     def init(self, env: Environment, key: jax.Array) -> OffPolicyState:
-        return super().init(env, key)._replace(memory=self.fresh_memory(self.num_envs))
-
-    def empty_step(self, env: Environment, world: World) -> Transition:
-        remembered = RecurrentInput(world.observation, self.fresh_memory(self.num_envs))
-        return super().empty_step(env, world)._replace(observation=remembered)
-
-    def stores_frames(self, env: Environment) -> bool:
-        return False  # it stores memories beside them
+        state, memory = super().init(env, key), self.fresh_memory(self.num_envs)
+        replay = state.replay._replace(memory=jnp.zeros((self.rows, *memory.shape), memory.dtype))
+        return state._replace(memory=memory, replay=replay)
 
     def tick(
         self, env: Environment, params: Any, start: tuple[World, Any], keys: jax.Array, explore: Any
@@ -78,7 +73,8 @@ class R2D2(DQN):
         action, memory = self.act(env, params, remembered, keys, explore)
         world, transition = self.stepped(env, world, action)
         memory = self.kept(transition.terminated | transition.truncated, memory)
-        return (world, memory), transition._replace(observation=remembered)
+        step = self.for_replay(env, transition)
+        return (world, memory), step._replace(observation=remembered._replace(observation=step.observation))
 
     @stage
     def act(self, env: Environment, params: Any, observation: RecurrentInput, keys: jax.Array, explore: Any) -> Any:
@@ -96,27 +92,29 @@ class R2D2(DQN):
 
     @stage
     def insert(self, replay: Replay, trajectory: Transition) -> Replay:
-        """Add an iteration's steps to the replay, in place of the oldest."""
-        return insert_steps(replay, trajectory, self._span)
+        """Add an iteration's steps to the replay, in place of the oldest, with the memory before each."""
+        remembered: RecurrentInput = trajectory.observation
+        steps = trajectory._replace(observation=remembered.observation)
+        return insert_steps(replay, steps, self.span, remembered.memory)
 
     @stage
     def sample(self, replay: Replay, keys: jax.Array, importance: jax.Array) -> Sequences:
         """Draw the sequences of all updates of an iteration; updates are the leading axis."""
         per_env = self.updates * self.batch_size // self.num_envs
-        drawn = sample_sequences(replay, keys, per_env, self._span, importance)
+        drawn = sample_sequences(replay, keys, per_env, self.span, importance)
 
         def by_update(x: jax.Array) -> jax.Array:
             return x.reshape(-1, self.updates, *x.shape[1:]).swapaxes(0, 1)
 
         steps = jax.tree.map(lambda x: jax.vmap(by_update, out_axes=1)(x), drawn.steps)
-        return Sequences(steps, by_update(drawn.weight), by_update(drawn.rows))
+        return Sequences(steps, *map(by_update, (drawn.weight, drawn.rows, drawn.memory)))
 
     @stage
     def gradient(self, env: Environment, learner: TargetLearner, batch: Any, keys: jax.Array) -> tuple[Any, Any]:
         """The gradient of the loss on a batch of sequences, the error of each of them, and the losses."""
         steps = jax.tree.map(lambda x: x[self.burn_in :], batch.steps)
         ended = batch.steps.terminated | batch.steps.truncated
-        sequence: RecurrentInput = batch.steps.observation._replace(ended=ended)
+        sequence = RecurrentInput(batch.steps.observation, batch.memory, ended)
         _, target_next = self._unrolled(env, learner.target, sequence, batch.steps.next_observation)
 
         def loss(params: Any) -> tuple[jax.Array, tuple[jax.Array, dict[str, jax.Array]]]:
@@ -139,9 +137,10 @@ class R2D2(DQN):
     def _unrolled(
         self, env: Environment, params: Any, sequence: RecurrentInput, next_observation: Any
     ) -> tuple[Encoded, Encoded]:
-        """Features at every step after the burn-in, and at the observation that follows each of them."""
-        first, rest = (jax.tree.map(lambda x, part=part: x[part], sequence) for part in self._parts)
-        start = sequence.memory[0]
+        """Features at every step after the burn-in, and at the observation that follows each of them; the memory is
+        that before the first step."""
+        steps, start = sequence._replace(memory=()), sequence.memory
+        first, rest = (jax.tree.map(lambda x, part=part: x[part], steps) for part in self._parts)
         if self.burn_in:
             start = jax.lax.stop_gradient(self.remember_on(env, params, first, start)[0])
         _, encoded, memories = self.remember_on(env, params, rest, start)

@@ -11,6 +11,7 @@ from fragmenta.algorithms.limits import COUNT, FRACTION, NOT_NEGATIVE, Limit
 from fragmenta.algorithms.neural import NeuralAlgorithm
 from fragmenta.envs import Box, Environment, Transition, World
 from fragmenta.errors import ConfigError
+from fragmenta.rl.frames import single_frames
 from fragmenta.rl.priorities import set_rows
 from fragmenta.rl.replay import Replay, insert_steps, sample_steps
 from fragmenta.stage import stage
@@ -85,6 +86,11 @@ class Replaying(NeuralAlgorithm):
         return self.buffer_size // self.num_envs
 
     @property
+    def span(self) -> int:
+        """Consecutive steps that are drawn together."""
+        return self.n_step
+
+    @property
     def updates_per_iteration(self) -> int:
         return self.updates
 
@@ -97,14 +103,28 @@ class Replaying(NeuralAlgorithm):
         observation, alive = world.observation, world.alive
         return Transition(observation, action, jnp.zeros(rows), flag, flag, observation, alive, alive)
 
-    def stores_frames(self, env: Environment) -> bool:
-        """Whether the replay stores single frames of stacked observations, and stacks them when it samples."""
-        return env.stacks_frames
+    def stored_stack(self, env: Environment) -> int:
+        """How many frames an observation is, if the replay stores each of them once and stacks them when it samples.
+
+        A picture is one frame. 0 is for observations that are stored whole, each with the one that follows it: those
+        are small, or have parts.
+        """
+        space = env.observation_space
+        if env.team_size is not None or not isinstance(space, Box):
+            return 0
+        if env.stacks_frames:
+            return space.shape[0]
+        return 1 if space.dtype == "uint8" and len(space.shape) > 1 else 0
+
+    def for_replay(self, env: Environment, step: Transition) -> Transition:
+        """A step as it is inserted: what crosses to the replay are single frames, not stacks of them."""
+        stack = self.stored_stack(env)
+        return single_frames(step, stack) if stack else step
 
     @stage
     def insert(self, replay: Replay, trajectory: Transition) -> Replay:
         """Add an iteration's steps to the replay, in place of the oldest."""
-        return insert_steps(replay, trajectory, self.n_step)
+        return insert_steps(replay, trajectory, self.span)
 
     @stage
     def sample(self, replay: Replay, keys: jax.Array, importance: jax.Array) -> Any:
@@ -119,4 +139,5 @@ class Replaying(NeuralAlgorithm):
         """Replace the priorities of the steps of all updates, by how wrong each update was about them."""
         rows, error = (x.reshape(-1, x.shape[-1]) for x in (rows, error))
         priority = (jnp.abs(error) + 1e-6) ** self.priority_exponent
+        priority = jnp.where(replay.filled >= self.span, priority, 0.0)  # until then rows are drawn that are not there
         return replay._replace(priorities=set_rows(replay.priorities, rows, priority))

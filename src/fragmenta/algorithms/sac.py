@@ -6,7 +6,8 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from fragmenta.algorithms.actor_replay import CRITICS, ActorReplay, noise_each, of_critics
+from fragmenta.algorithms.actor_replay import CRITICS, noise_each, of_critics
+from fragmenta.algorithms.critics import ContinuousCritics
 from fragmenta.algorithms.limits import POSITIVE, Limit
 from fragmenta.algorithms.off_policy import TargetLearner
 from fragmenta.envs import Environment
@@ -18,7 +19,7 @@ LOG_STD = (-5.0, 2.0)
 
 
 @dataclasses.dataclass(frozen=True)
-class SAC(ActorReplay):
+class SAC(ContinuousCritics):
     """A stochastic actor that is rewarded for its entropy; the weight of the entropy is learned."""
 
     targets: ClassVar[tuple[str, ...]] = CRITICS
@@ -60,23 +61,20 @@ class SAC(ActorReplay):
         """The gradients of critics, actor and temperature on a batch, the error of every step, and the losses."""
         params, target = learner.params, learner.target
         observation, next_observation = batch.observation, batch.next_observation
-        action = self.from_env(env, batch.action)
-        noise = noise_each(keys, (2 * action.shape[0], *action.shape[1:]))
-        now, later = noise[: action.shape[0]], noise[action.shape[0] :]
+        shape = (*batch.reward.shape, self.action_size(env))
+        noise = noise_each(keys, (2 * shape[0], *shape[1:]))
+        now, later = noise[: shape[0]], noise[shape[0] :]
         temperature = jnp.exp(params["log_temperature"]) if self.learn_temperature else jnp.asarray(self.temperature)
         next_action, next_log_prob = self._sample(env, params, next_observation, later)
-        next_value = jnp.min(self.critic_values(env, target, next_observation, next_action), axis=0)
-        goal = batch.reward + batch.discount * (next_value - temperature * next_log_prob)
+        following = self.combined_outputs(env, target, next_observation, next_action)
+        reward = batch.reward - batch.discount * temperature * next_log_prob
 
         def critic_loss(critic: Any) -> tuple[jax.Array, Any]:
-            values = self.critic_values(env, critic, observation, action)
-            error = values - goal
-            loss = 0.5 * jnp.mean(batch.weight * jnp.sum(error**2, axis=0))
-            return loss, (jnp.mean(values), jnp.mean(error, axis=0))
+            return self.critic_loss(env, critic, batch, reward, following)
 
         def actor_loss(actor: Any) -> tuple[jax.Array, jax.Array]:
             action, log_prob = self._sample(env, {**params, "actor": actor}, observation, now)
-            value = jnp.min(self.critic_values(env, params, observation, action), axis=0)
+            value = self.combined_value(env, params, observation, action)
             return jnp.mean(temperature * log_prob - value), jnp.mean(log_prob)
 
         (loss, (value, error)), critic = jax.value_and_grad(critic_loss, has_aux=True)(of_critics(params))

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from fragmenta.algorithms.actor_replay import CRITICS, ActorReplay, of_critics
 from fragmenta.algorithms.limits import FRACTION, POSITIVE, Limit
 from fragmenta.algorithms.off_policy import TargetLearner
+from fragmenta.algorithms.standardizing import Standardizing
 from fragmenta.envs import Discrete, Environment
 from fragmenta.errors import ConfigError
 from fragmenta.rl import Categorical
@@ -19,7 +20,7 @@ from fragmenta.stage import stage
 
 
 @dataclasses.dataclass(frozen=True)
-class DiscreteSAC(ActorReplay):
+class DiscreteSAC(ActorReplay, Standardizing):
     """A stochastic actor that is rewarded for its entropy; expectations over actions are exact."""
 
     targets: ClassVar[tuple[str, ...]] = CRITICS

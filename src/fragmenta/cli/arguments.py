@@ -37,6 +37,10 @@ class ClusterOptions:
     """Under asynchronous distribution policies: drop data collected with parameters older than this many versions."""
     replay: str = "device"
     """Where the replay is under the distribution policies replay and replay_async: device, or host (memory)."""
+    shards: int | None = None
+    """Shards of the replay under the distribution policy replay, which divide the environments; default: replicas."""
+    learners: int = 1
+    """Replicas of the learner under the distribution policy replay, which divide the batches; each needs a device."""
 
     def cluster(self, engine: str = "local", options: EngineOptions | None = None) -> Cluster:
         """The devices of this machine, or of an engine's processes, with these options."""
@@ -45,8 +49,11 @@ class ClusterOptions:
             use_cpu_devices(self.cpu_devices)
         if self.replicas is not None and self.replicas < 1:
             raise ConfigError(f"replicas is {self.replicas}: it must be at least 1")
+        if self.shards is not None and self.shards < 1:
+            raise ConfigError(f"shards is {self.shards}: it must be at least 1")
         settings = self.replicas or 0, self.lag, self.max_lag, self.cpu_devices
-        return dataclasses.replace(kind.cluster(options or EngineOptions(), *settings), replay=self.replay)
+        changes = {"replay": self.replay, "shards": self.shards or 0, "learners": self.learners}
+        return dataclasses.replace(kind.cluster(options or EngineOptions(), *settings), **changes)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -36,8 +36,8 @@ class ResumeOptions(ClusterOptions):
 def run(arguments: list[str]) -> int:
     """Parse the flags, resume the run, print the result."""
     path, options = read_options("resume", "RUN", ResumeOptions, arguments)
-    moves_replay = True if options.replay != "device" else None
-    changes = (options.replicas, options.cpu_devices, options.lag or None, options.max_lag, moves_replay)
+    moves = (options.shards, options.replay != "device" or None, options.learners != 1 or None)
+    changes = (options.replicas, options.cpu_devices, options.lag or None, options.max_lag, *moves)
     engine_options = EngineOptions(address=options.address) if options.address else None
     cluster = None
     if any(value is not None for value in changes):

@@ -24,6 +24,9 @@ def project(graph: Graph, policy: str | Policy, cluster: Cluster, merge: bool = 
         raise ConfigError(f"max_lag is {cluster.max_lag}: it must be at least 0")
     if cluster.replay not in ("device", "host"):
         raise ConfigError(f"replay is '{cluster.replay}': choose device or host")
+    if cluster.shards < 0 or cluster.learners < 1:
+        problem = f"shards is {cluster.shards} and learners is {cluster.learners}"
+        raise ConfigError(f"{problem}: there must be at least 1 learner, and 0 shards means as many as replicas")
     cluster = informed(cluster, graph)
     function = resolve(policy)
     name = policy if isinstance(policy, str) else getattr(policy, "__name__", "policy")
@@ -35,6 +38,10 @@ def project(graph: Graph, policy: str | Policy, cluster: Cluster, merge: bool = 
     placement = place(graph, fragments, cluster)
     if cluster.replay == "host":
         _check_in_host_memory(placement.fragments, name)
+    if cluster.shards:
+        _check_used("shards", cluster.shards, ("insert",), placement.fragments, name)
+    if cluster.learners > 1:
+        _check_used("learners", cluster.learners, ("learn", "gradient"), placement.fragments, name)
     if merge:
         placement = place(graph, merge_fragments(placement.fragments, graph.host_stages), cluster)
     plan = project_placement(placement, name)
@@ -60,6 +67,13 @@ def _check_in_host_memory(fragments: Sequence[Fragment], policy: str) -> None:
     if elsewhere := [device for device in devices if not device.startswith("cpu:")]:
         problem = f"replay is 'host', but distribution policy '{policy}' keeps the replay on {elsewhere[0]}"
         raise ConfigError(f"{problem}: use replay or replay_async, which place it apart")
+
+
+def _check_used(option: str, count: int, stages: Sequence[str], fragments: Sequence[Fragment], policy: str) -> None:
+    """ConfigError unless a fragment with one of these stages has as many replicas as were asked for."""
+    if not any(fragment.replicas == count for fragment in fragments if set(stages) & set(fragment.stages)):
+        problem = f"{option} is {count}, but distribution policy '{policy}' does not use it"
+        raise ConfigError(f"{problem}: leave it out, or use distribution policy 'replay'")
 
 
 def informed(cluster: Cluster, graph: Graph) -> Cluster:

@@ -17,6 +17,7 @@ from fragmenta.envs.probes import (
     ProbeMask,
     ProbeMemory,
     ProbeObservation,
+    ProbeTarget,
     ProbeTeam,
     ProbeTruncation,
 )
@@ -42,6 +43,7 @@ PROBES: dict[str, Callable[[], Environment]] = {
     "ProbeDiscount": ProbeDiscount,
     "ProbeAction": ProbeAction,
     "ProbeTruncation": ProbeTruncation,
+    "ProbeTarget": ProbeTarget,
     "ProbeMemory": ProbeMemory,
     "ProbeMask": ProbeMask,
     "ProbeTeam": ProbeTeam,

@@ -28,7 +28,7 @@ class Probe(Environment):
         return Box(-1.0, 1.0, (1,))
 
     @property
-    def action_space(self) -> Discrete:
+    def action_space(self) -> Space:
         return Discrete(2)
 
     def initial(self, key: jax.Array) -> Any:
@@ -84,6 +84,38 @@ class ProbeTruncation(Probe):
 
     def advance(self, state: ProbeState, action: jax.Array, key: jax.Array) -> tuple[ProbeState, jax.Array, jax.Array]:
         return state, jnp.ones(()), jnp.zeros((), bool)
+
+
+class ProbeTargetState(NamedTuple):
+    """The number that the action should be, and steps taken in this episode."""
+
+    target: jax.Array
+    time: jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class ProbeTarget(Probe):
+    """Two steps; the reward is 1 minus the squared distance of a continuous action from the number observed.
+
+    Values 1 + gamma and 1, for that number as the action: actions are scaled, and the actor follows the critic.
+    """
+
+    @property
+    def observation_space(self) -> Box:
+        return Box(-1.0, 1.0, (2,))
+
+    @property
+    def action_space(self) -> Box:
+        return Box(-2.0, 2.0, (1,))
+
+    def initial(self, key: jax.Array) -> ProbeTargetState:
+        return ProbeTargetState(_random_sign(key), jnp.zeros(()))
+
+    def advance(
+        self, state: ProbeTargetState, action: jax.Array, key: jax.Array
+    ) -> tuple[ProbeTargetState, jax.Array, jax.Array]:
+        reward = 1.0 - (action[0] - state.target) ** 2
+        return ProbeTargetState(_random_sign(key), state.time + 1.0), reward, state.time == 1
 
 
 class ProbeMemoryState(NamedTuple):

@@ -1,5 +1,6 @@
 """How each JAX operation that policies use is written in ONNX."""
 
+import functools
 import string
 from collections.abc import Callable
 from typing import Any
@@ -26,11 +27,12 @@ def _logical(operator: str) -> Rule:
     return rule
 
 
-def _reduction(operator: str) -> Rule:
-    def rule(nodes: Nodes, equation: Equation, values: list[Any]) -> list[Any]:
-        return nodes.add(operator, *values, np.asarray(equation.params["axes"], np.int64), keepdims=0)
+def _reduced(operator: str, nodes: Nodes, equation: Equation, values: list[Any]) -> list[Any]:
+    return nodes.add(operator, *values, np.asarray(equation.params["axes"], np.int64), keepdims=0)
 
-    return rule
+
+def _reduction(operator: str) -> Rule:
+    return functools.partial(_reduced, operator)
 
 
 def _bool_reduction(operator: str) -> Rule:
@@ -39,7 +41,7 @@ def _bool_reduction(operator: str) -> Rule:
     def rule(nodes: Nodes, equation: Equation, values: list[Any]) -> list[Any] | None:
         if equation.outvars[0].aval.dtype != np.bool_:
             return None
-        (reduced,) = _reduction(operator)(nodes, equation, nodes.cast(values[0], np.int32))
+        (reduced,) = _reduced(operator, nodes, equation, nodes.cast(values[0], np.int32))
         return nodes.cast(reduced, np.bool_)
 
     return rule

@@ -7,7 +7,7 @@ from fragmenta.errors import ConfigError
 
 @dataclasses.dataclass(frozen=True)
 class Cluster:
-    """The devices to use, by name (`cpu:0`, `gpu:1`), the number of replicas, and the lag allowed between fragments."""
+    """The devices to use, by name (`cpu:0`, `gpu:1`), numbers of replicas, and the lag allowed between fragments."""
 
     devices: tuple[str, ...]
     replicas: int = 1
@@ -18,6 +18,10 @@ class Cluster:
     """Under an asynchronous distribution policy: drop data from parameters more than this many versions old."""
     replay: str = "device"
     """Where shards of a replay are: `device`, on the devices above, or `host`, in the memory of the host."""
+    shards: int = 0
+    """Number of shards of a replay, under a distribution policy that has them; 0 is as many as replicas."""
+    learners: int = 1
+    """Number of replicas of the learner, under a distribution policy that has them besides other replicas."""
     agents: int = 1
     """Number of agents; filled in by Fragmenta."""
     host: tuple[str, ...] = ()
@@ -44,11 +48,11 @@ class Cluster:
 
         return tuple(map(cpu_device, devices))
 
-    def one_each(self, count: int) -> tuple[str, ...]:
+    def one_each(self, count: int, what: str = "replicas") -> tuple[str, ...]:
         """A separate device for each of `count` replicas; ConfigError if there are too few."""
         if count > len(self.devices):
             raise ConfigError(
-                f"{count} replicas need a device each, but there are {len(self.devices)} ({', '.join(self.devices)}): "
-                f"use --replicas {len(self.devices)}, or on a CPU --cpu-devices {count}"
+                f"{count} {what} need a device each, but there are {len(self.devices)} ({', '.join(self.devices)}): "
+                f"use --{what} {len(self.devices)}, or on a CPU --cpu-devices {count}"
             )
         return self.devices[:count]

@@ -1,11 +1,12 @@
-"""The observations of a replay for environments that stack their latest frames: every frame is stored once.
+"""The observations of a replay as single frames: every frame is stored once.
 
-A stack is put together again when it is drawn. Its frames are the newest ones of this and the steps before; at the
-start of an episode those before it are repeats of the first frame, or zeros: whichever the environment returned. The
-newest frame of `next_observation` is that of the step after, except at the end of an episode: such frames are stored in
-a ring of their own, as long as an eighth of the steps. If episodes are so short that it holds fewer of them than the
-replay holds ends of episodes, the oldest are gone: such steps are drawn with weight 0 unless they terminated, in which
-case nothing depends on the frame.
+That is for environments that stack their latest frames, and for pictures, which are stacks of one. A stack is put
+together again when it is drawn. Its frames are the newest ones of this and the steps before; at the start of an episode
+those before it are repeats of the first frame, or zeros: whichever the environment returned. The newest frame of
+`next_observation` is that of the step after, except at the end of an episode: such frames are stored in a ring of their
+own, as long as an eighth of the steps. If episodes are so short that it holds fewer of them than the replay holds ends
+of episodes, the oldest are gone: such steps are drawn with weight 0 unless they terminated, in which case nothing
+depends on the frame.
 """
 
 from typing import Any, NamedTuple
@@ -13,11 +14,23 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from fragmenta.envs import Transition
 from fragmenta.rl.minibatches import take_steps
 
 ENDS = 8
 """Steps per last frame of an episode for which there is memory."""
 FEWEST_ENDS = 64
+
+
+class LatestFrame(NamedTuple):
+    """What a replay of frames needs of a stacked observation."""
+
+    frame: jax.Array
+    """The newest frame."""
+    repeats: jax.Array
+    """Whether those before it are repeats of it, as they may be at the start of an episode."""
+    is_alone: jax.Array
+    """Whether there are such repeats or zeros before it, or nothing."""
 
 
 class Frames(NamedTuple):
@@ -52,33 +65,43 @@ class Frames(NamedTuple):
         return self.newest.shape[0] - self.length
 
 
-def empty_frames(observation: Any, length: int) -> Frames:
-    """No frames yet, for observations like this one (an array or a shape): environments, frames of the stack, frame."""
-    envs, stack, *shape = observation.shape
+def single_frames(step: Transition, stack: int) -> Transition:
+    """A step of all environments with `LatestFrame` in place of observations of `stack` frames, the newest last; with 1
+    the observations are the frames."""
+    frames = step.observation
+    if stack == 1:
+        flag = jnp.ones(frames.shape[:1], bool)
+        return step._replace(observation=LatestFrame(frames, flag, flag))
+    axes = tuple(range(1, frames.ndim))
+    repeats = jnp.all(frames == frames[:, -1:], axis=axes)
+    is_alone = repeats | jnp.all(frames[:, :-1] == 0, axis=axes)
+    latest = LatestFrame(frames[:, -1], repeats, is_alone)
+    return step._replace(observation=latest, next_observation=step.next_observation[:, -1])
+
+
+def empty_frames(frame: Any, stack: int, length: int) -> Frames:
+    """No frames yet, for those like this one (an array or a shape), environments first."""
+    envs, *shape = frame.shape
     ends = max(length // ENDS, min(length, FEWEST_ENDS))
     return Frames(
-        newest=jnp.zeros((length + stack, envs, *shape), observation.dtype),
+        newest=jnp.zeros((length + stack, envs, *shape), frame.dtype),
         inserted=jnp.zeros((), jnp.int32),
         age=jnp.zeros((length, envs), jnp.uint8),
         repeats=jnp.zeros((length, envs), bool),
-        ends=jnp.zeros((envs, ends, *shape), observation.dtype),
+        ends=jnp.zeros((envs, ends, *shape), frame.dtype),
         ended=jnp.zeros(envs, jnp.int32),
         end=jnp.zeros((length, envs), jnp.int32),
         is_over=jnp.ones(envs, bool),
     )
 
 
-def add_frames(frames: Frames, rows: jax.Array, observation: Any, next_observation: Any, ended: jax.Array) -> Frames:
+def add_frames(frames: Frames, rows: jax.Array, latest: LatestFrame, following: jax.Array, ended: jax.Array) -> Frames:
     """Add the frames of a trajectory whose steps are in these rows of the replay, given where episodes ended in it."""
     count, stack = ended.shape[0], frames.stack
-    newest, following = observation[:, :, -1], next_observation[:, :, -1]
     slots = (frames.inserted + jnp.arange(count + 1)) % frames.newest.shape[0]
-    written = frames.newest.at[slots].set(jnp.concatenate([newest, following[-1:]]), mode="promise_in_bounds")
-    frame_axes = tuple(range(2, observation.ndim))
-    all_repeat = jnp.all(observation == observation[:, :, -1:], axis=frame_axes)
-    only_newest = jnp.all(observation[:, :, :-1] == 0, axis=frame_axes)
+    written = frames.newest.at[slots].set(jnp.concatenate([latest.frame, following[-1:]]), mode="promise_in_bounds")
     # After the loss of a life an episode ends, but its stack of frames may go on.
-    starts = jnp.concatenate([frames.is_over[None], ended[:-1]]) & (all_repeat | only_newest)
+    starts = jnp.concatenate([frames.is_over[None], ended[:-1]]) & latest.is_alone
 
     def follow(before: tuple[jax.Array, jax.Array], x: tuple[jax.Array, jax.Array]) -> tuple[Any, Any]:
         is_start, repeats = x
@@ -88,7 +111,7 @@ def add_frames(frames: Frames, rows: jax.Array, observation: Any, next_observati
 
     last = (rows[0] - 1) % frames.length
     carry = frames.age[last].astype(jnp.int32), frames.repeats[last]
-    _, (age, repeats) = jax.lax.scan(follow, carry, (starts, all_repeat))
+    _, (age, repeats) = jax.lax.scan(follow, carry, (starts, latest.repeats))
     end = frames.ended + jnp.cumsum(ended, axis=0, dtype=jnp.int32) - 1
     total = frames.ended + jnp.sum(ended, axis=0, dtype=jnp.int32)
     return Frames(
@@ -125,6 +148,8 @@ def observations(
     )
     following = jnp.where(_like(ended, last), last, drawn[-1])
     is_gone = ended & (frames.ended - end > frames.ends.shape[1])
+    if stack == 1:
+        return stacks[0], following, is_gone
     next_stacks = jnp.concatenate([stacks[1:], following[None]])
     return jnp.moveaxis(stacks, 0, 2), jnp.moveaxis(next_stacks, 0, 2), is_gone
 

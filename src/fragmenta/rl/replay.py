@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from fragmenta.envs import Transition
-from fragmenta.rl.frames import Frames, add_frames, empty_frames, end_stacks, observations
+from fragmenta.rl.frames import Frames, add_frames, empty_frames, end_stacks, observations, single_frames
 from fragmenta.rl.minibatches import take_steps
 from fragmenta.rl.priorities import Priorities, add_rows, draw_rows, no_priorities
 
@@ -20,13 +20,19 @@ class Replay(NamedTuple):
     """The latest steps; time and environments are the leading axes."""
 
     steps: Transition
-    """Stacked observations are `Frames`, and `next_observation` is empty then."""
+    """If observations are stored as frames, they are `Frames`, and `next_observation` is empty."""
     position: jax.Array
     """The row that is written next."""
     filled: jax.Array
     """How many rows hold steps."""
+    inserted: jax.Array
+    """How many steps of each environment there were, also those that were replaced since."""
+    draws: jax.Array
+    """How many of the iterations that inserted them also learned from what they drew."""
     priorities: Any = ()
     """`Priorities` of the rows; empty if all are drawn alike."""
+    memory: Any = ()
+    """What was remembered before each step, for algorithms with a memory of the episode."""
 
     @property
     def length(self) -> int:
@@ -54,19 +60,24 @@ class Batch(NamedTuple):
     """For teams: which agents are active with `next_observation`."""
 
 
-def empty_replay(step: Transition, length: int, prioritized: bool = False, stacked: bool = False) -> Replay:
-    """A replay of `length` rows for steps like this one (arrays or shapes, one entry per environment). Observations
-    that are `stacked`, frames first and the newest last, are stored as single frames."""
-    rest = step._replace(observation=(), next_observation=()) if stacked else step
+def empty_replay(step: Transition, length: int, prioritized: bool = False, stack: int = 0) -> Replay:
+    """A replay of `length` rows for steps like this one (arrays or shapes, one entry per environment).
+
+    With a `stack`, observations are stacks of so many frames, which are stored once, and steps are inserted as
+    `single_frames` returns them.
+    """
+    rest = step._replace(observation=(), next_observation=()) if stack else step
     steps = jax.tree.map(lambda x: jnp.zeros((length, *x.shape), x.dtype), rest)
-    if stacked:
-        steps = steps._replace(observation=empty_frames(step.observation, length))
+    if stack:
+        latest = jax.eval_shape(lambda step: single_frames(step, stack).observation, step)
+        steps = steps._replace(observation=empty_frames(latest.frame, stack, length))
     zero = jnp.zeros((), jnp.int32)
-    return Replay(steps, zero, zero, no_priorities(length, step.reward.shape[0]) if prioritized else ())
+    priorities = no_priorities(length, step.reward.shape[0]) if prioritized else ()
+    return Replay(steps, zero, zero, zero, zero, priorities)
 
 
-def insert_steps(replay: Replay, trajectory: Transition, n_step: int = 1) -> Replay:
-    """Replace the oldest rows by a trajectory.
+def insert_steps(replay: Replay, trajectory: Transition, n_step: int = 1, memory: Any = ()) -> Replay:
+    """Replace the oldest rows by a trajectory, with what was remembered before each step.
 
     With priorities, a step gets the largest one of its environment as soon as the `n_step` steps from it on are there.
     """
@@ -82,7 +93,7 @@ def insert_steps(replay: Replay, trajectory: Transition, n_step: int = 1) -> Rep
 
     priorities = replay.priorities
     if isinstance(priorities, Priorities):
-        priorities = add_rows(priorities, replay.position, count, n_step - 1, replay.length)
+        priorities = add_rows(priorities, replay.position, replay.filled, count, n_step - 1, replay.length)
     frames, rest = replay.steps.observation, replay.steps
     if isinstance(frames, Frames):
         rows = (replay.position + jnp.arange(count)) % replay.length
@@ -94,7 +105,10 @@ def insert_steps(replay: Replay, trajectory: Transition, n_step: int = 1) -> Rep
         steps._replace(observation=frames) if isinstance(frames, Frames) else steps,
         (replay.position + count) % replay.length,
         jnp.minimum(replay.filled + count, replay.length),
+        replay.inserted + count,
+        replay.draws,
         priorities,
+        jax.tree.map(write, replay.memory, memory),
     )
 
 
@@ -114,7 +128,10 @@ def sample_steps(
 def draw_starts(
     replay: Replay, keys: jax.Array, per_env: int, length: int, importance: Any = 0.0
 ) -> tuple[jax.Array, jax.Array]:
-    """Draw `per_env` rows of every environment from which on `length` steps are there, and their weights."""
+    """Draw `per_env` rows of every environment from which on `length` steps are there, and their weights.
+
+    Where there is none yet, what is drawn must not be learned from.
+    """
     available = jnp.maximum(replay.filled - (length - 1), 1)
     if isinstance(replay.priorities, Priorities):
         rows, likelihood = draw_rows(replay.priorities, keys, per_env)
@@ -155,14 +172,21 @@ def _with_returns(replay: Replay, rows: jax.Array, gamma: float, n_step: int, we
 
 def _observations(replay: Replay, rows: jax.Array, end: jax.Array, weight: jax.Array) -> tuple[Any, Any, jax.Array]:
     """The observations of these rows, those that follow the rows `end`, and the weights: 0 if the latter are gone."""
+    observation, following, is_gone = observations_at(replay, end)
+    if end is not rows:
+        observation = observations_at(replay, rows)[0]
+    return observation, following, jnp.where(is_gone, 0.0, weight)
+
+
+def observations_at(replay: Replay, rows: jax.Array) -> tuple[Any, Any, jax.Array]:
+    """The observations of the steps in these rows, those that follow them, and whether the latter matter but are
+    gone."""
     steps, frames = replay.steps, replay.steps.observation
     if not isinstance(frames, Frames):
-        return take_steps(steps.observation, rows), take_steps(steps.next_observation, end), weight
-    terminated, truncated = take_steps((steps.terminated, steps.truncated), end)
-    observation, following, is_gone = observations(frames, replay.position, end, terminated | truncated)
-    if end is not rows:
-        observation = observations(frames, replay.position, rows, jnp.zeros_like(terminated))[0]
-    return observation, following, jnp.where(is_gone & ~terminated, 0.0, weight)
+        return *take_steps((steps.observation, steps.next_observation), rows), jnp.zeros(rows.shape, bool)
+    terminated, truncated = take_steps((steps.terminated, steps.truncated), rows)
+    observation, following, is_gone = observations(frames, replay.position, rows, terminated | truncated)
+    return observation, following, is_gone & ~terminated
 
 
 def end_episodes(replay: Replay) -> Replay:

@@ -1,9 +1,14 @@
 """Losses and targets for values of actions: categorical (C51) and quantile (QR) distributions, sequences."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 
 from fragmenta.envs import Transition
+
+RETURN_KINDS = ("none", "c51", "quantile")
+"""What can be learned of a return: its mean, probabilities on atoms, or quantiles."""
 
 EPSILON = 1e-3
 """The slope of the compressed scale of values, far out."""
@@ -45,6 +50,60 @@ def quantile_huber(quantiles: jax.Array, targets: jax.Array) -> jax.Array:
     error = targets[..., None, :] - quantiles[..., :, None]
     weight = jnp.abs(fractions[:, None] - (error < 0.0))
     return jnp.sum(jnp.mean(weight * huber(error), axis=-1), axis=-1)
+
+
+@dataclasses.dataclass(frozen=True)
+class ReturnForm:
+    """What networks say about a return, on the last axis of their outputs: its mean, logits of atoms, or quantiles."""
+
+    kind: str
+    atoms: int
+    value_range: tuple[float, float]
+
+    @property
+    def size(self) -> int:
+        """How many numbers that are."""
+        return 1 if self.kind == "none" else self.atoms
+
+    @property
+    def support(self) -> jax.Array:
+        """The returns of the atoms."""
+        return jnp.linspace(*self.value_range, self.atoms)
+
+    def mean(self, outputs: jax.Array) -> jax.Array:
+        """The expected return."""
+        if self.kind == "c51":
+            return jnp.sum(jax.nn.softmax(outputs) * self.support, axis=-1)
+        return jnp.mean(outputs, axis=-1)
+
+    def errors(
+        self, outputs: jax.Array, following: jax.Array, reward: jax.Array, discount: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        """The loss of every step, whose return is a reward and the discounted one that follows, and its error."""
+        if self.kind == "none":
+            error = outputs[..., 0] - (reward + discount * following[..., 0])
+            # Not Huber's: its bounded gradient corrects values that are far too high too slowly, and they grow.
+            return 0.5 * error**2, error
+        reward, discount = reward[..., None], discount[..., None]
+        if self.kind == "quantile":
+            each = quantile_huber(outputs, jax.lax.stop_gradient(reward + discount * following))
+            return each, each
+        target = project_categorical(self.support, jax.nn.softmax(following), reward + discount * self.support)
+        each = -jnp.sum(target * jax.nn.log_softmax(outputs), axis=-1)
+        return each, each
+
+    def lowest(self, outputs: jax.Array) -> jax.Array:
+        """Of several outputs on the first axis, those with the lowest mean."""
+        if self.kind == "none":
+            return jnp.min(outputs, axis=0)
+        choice = jnp.argmin(self.mean(outputs), axis=0)
+        return outputs_of_action(jnp.moveaxis(outputs, 0, -2), choice)
+
+    def average(self, outputs: jax.Array) -> jax.Array:
+        """Of several outputs on the first axis, one whose mean is that of their means."""
+        if self.kind == "c51":
+            return jax.nn.logsumexp(jax.nn.log_softmax(outputs), axis=0)
+        return jnp.mean(outputs, axis=0)
 
 
 def rescaled(value: jax.Array) -> jax.Array:

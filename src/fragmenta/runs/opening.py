@@ -169,7 +169,12 @@ def cluster_of(run: Run) -> Cluster:
         used = f"'{run.path}' used {', '.join(missing)}, but this machine has only {', '.join(available)}"
         raise ConfigError(f"{used}: use that machine, or resume with a --policy and --replicas that fit this one")
     used = tuple(config["devices"]), config["replicas"], config["lag"], config["max_lag"]
-    return Cluster(*used, config.get("replay", "device"), apart=apart)
+    return Cluster(*used, *replay_settings(config), apart=apart)
+
+
+def replay_settings(config: dict[str, Any]) -> tuple[str, int, int]:
+    """Where the shards of a run's replay are, how many there are, and the number of learners."""
+    return config.get("replay", "device"), config.get("shards", 0), config.get("learners", 1)
 
 
 def describe_algorithm(algorithm: Algorithm) -> dict[str, Any]:

@@ -86,6 +86,8 @@ class PlannedRun:
             "lag": self.cluster.lag,
             "max_lag": self.cluster.max_lag,
             "replay": self.cluster.replay,
+            "shards": self.cluster.shards,
+            "learners": self.cluster.learners,
             "deadline": options.deadline,
             "saving": dataclasses.asdict(options.saving),
             "sinks": options.sinks,

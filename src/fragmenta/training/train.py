@@ -24,7 +24,7 @@ from fragmenta.progress.watching import Watcher
 from fragmenta.runs.checkpoints import CHECKPOINTS, Checkpoint, CheckpointFolder
 from fragmenta.runs.history import recorded
 from fragmenta.runs.lock import locked
-from fragmenta.runs.opening import Run, cluster_of, describe_environment, load
+from fragmenta.runs.opening import Run, cluster_of, describe_environment, load, replay_settings
 from fragmenta.runs.run_directory import RunDirectory
 from fragmenta.runs.saving import SaveOptions
 from fragmenta.runs.seeds import Seeds
@@ -154,8 +154,9 @@ def resume(
         chosen = engine or str(config["engine"])
         if cluster is None:
             cluster = engine_named(chosen).cluster(options.engine, lag=config["lag"], max_lag=config["max_lag"])
-            # Another distribution policy may have no shards.
-            cluster = dataclasses.replace(cluster, replay="device" if policy else config.get("replay", "device"))
+            if not policy:  # another distribution policy may have no shards
+                replay, shards, learners = replay_settings(config)
+                cluster = dataclasses.replace(cluster, replay=replay, shards=shards, learners=learners)
         environment = opened.env, config["env"], config["env_options"]
         seeds = config["seed"], config["seeds"]
         origin = ParentRun(config["start_from"]) if config.get("start_from") else None

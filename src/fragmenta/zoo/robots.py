@@ -1,4 +1,4 @@
-"""MuJoCo through Gymnasium, and Brax."""
+"""MuJoCo through Gymnasium and MuJoCo Playground, and Brax."""
 
 from typing import Any
 
@@ -29,6 +29,19 @@ BRAX_PPO: dict[str, Any] = {
     "normalize_observations": True,
     "normalize_rewards": True,
 }
+FAST_TD3: dict[str, Any] = {
+    "n_step": 3,
+    "value_range": (-500.0, 500.0),
+    "exploration_noise": 0.1,
+    "target_noise": 0.1,
+}
+"""The settings that FastTD3 has for this environment, which is an example of the DeepMind Control Suite there."""
+CHEETAH_RUN = Reference(
+    "DeepMind Control Suite",
+    "https://github.com/google-deepmind/dm_control",
+    1000.0,
+    note="the most possible; a goal",
+)
 BRAX = Reference(
     "Brax",
     "https://github.com/google/brax/blob/main/notebooks/training.ipynb",
@@ -65,4 +78,13 @@ ROBOTS = (
     _mujoco("ddpg-halfcheetah", "ddpg", "HalfCheetah-v5", 8577.0, (10211, 196)),
     Recipe("ppo-brax-ant", "ppo", "brax:ant", 50_000_000, 4000.0, BRAX, hyper_parameters=BRAX_PPO),
     Recipe("ppo-brax-halfcheetah", "ppo", "brax:halfcheetah", 50_000_000, 4000.0, BRAX, hyper_parameters=BRAX_PPO),
+    Recipe(
+        "fast-td3-cheetah-run",
+        "fast_td3",
+        "playground:CheetahRun",
+        100_000_000,
+        700.0,
+        CHEETAH_RUN,
+        hyper_parameters=FAST_TD3,
+    ),
 )
