@@ -76,7 +76,7 @@ GROUPS = {
     "dqn": (
         Panel(f"{CARTPOLE}, one switch", "cartpole", "dqn-original dqn-double dqn-n-step dqn-dueling"),
         Panel(
-            f"{CARTPOLE}, one switch or all",
+            f"{CARTPOLE}, one switch",
             "cartpole",
             "dqn-prioritized dqn-c51 dqn-quantile dqn-noisy dqn-rainbow",
         ),
