@@ -96,6 +96,7 @@ def test_an_unusable_cell_is_one_line(cell: Any, message: str) -> None:
         A2C(cell=cell, memory=8).validate(make("ProbeMemory"))
 
 
+@pytest.mark.brief("gru")
 @pytest.mark.parametrize("cell", ["gru", "own_parts:Leaky"])
 def test_whole_trajectories_recompute_the_memory_of_acting(cell: str) -> None:
     """Six steps end within an episode and contain a reset; the learner's policy is still the one that acted."""
