@@ -127,7 +127,7 @@ def test_images_and_several_integers(kind: Any, shared: bool) -> None:
 
 
 @pytest.mark.parametrize("cell", ["gru", pytest.param("lstm", marks=pytest.mark.full)])
-@SHARED
+@pytest.mark.parametrize("shared", [True, pytest.param(False, marks=pytest.mark.full)])
 def test_a_sequence_is_remembered_as_its_steps_are(cell: str, shared: bool) -> None:
     algorithm, env = small(MAPPO, cell=cell, memory=6, shared=shared), RecallTeam()
     params = initial_state(algorithm, env).learner.params
