@@ -2,7 +2,8 @@
 
 The same networks, batches and ratio of updates to steps on all sides: SAC 256 x 256, 256 steps per update, an update
 per step; DQN 64 x 64, 32 steps per update, an update per four steps. Stable-Baselines3 has one environment, as is its
-default; we and rejax have eight.
+default; we and rejax have eight. It runs with one thread and with two: which is faster depends on the machine and on
+the size of the networks.
 """
 
 import argparse
@@ -52,7 +53,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     start_peer().kill()  # makes its virtual environment
-    pythons = {"sb3": peers_python(), "rejax": HERE / f".venv-rejax-{jax.__version__}/bin/python"}
+    pythons = {
+        "sb3-1": peers_python(),
+        "sb3-2": peers_python(),
+        "rejax": HERE / f".venv-rejax-{jax.__version__}/bin/python",
+    }
     script = Path(__file__).with_name("off_policy_peer.py")
     for name in ("sac", "dqn"):
         ratios: dict[str, list[float]] = {library: [] for library in pythons}

@@ -1,6 +1,7 @@
 """The peers' side of `off_policy.py`: gradient steps and environment steps per second of one library and algorithm.
 
-Runs in a virtual environment of the peers: `python off_policy_peer.py sb3|rejax sac|dqn SECONDS`.
+Runs in a virtual environment of the peers: `python off_policy_peer.py sb3-1|sb3-2|rejax sac|dqn SECONDS`, where the
+number is that of PyTorch's threads.
 """
 
 import sys
@@ -12,7 +13,7 @@ SAC_SIZES = {"batch": 256, "buffer": 100_000, "width": 256}
 DQN_SIZES = {"batch": 32, "buffer": 50_000, "width": 64}
 
 
-def sb3(name: str, seconds: float) -> None:
+def sb3(name: str, seconds: float, threads: int) -> None:
     """Stable-Baselines3 with its defaults: one environment, for SAC a gradient step per step, for DQN one per four."""
     import torch
     from stable_baselines3 import DQN, SAC
@@ -29,7 +30,7 @@ def sb3(name: str, seconds: float) -> None:
                 self.began, self.steps = time.perf_counter(), self.num_timesteps
             return not self.began or time.perf_counter() - self.began < seconds
 
-    torch.set_num_threads(1)  # faster than two for networks of this size
+    torch.set_num_threads(threads)
     if name == "sac":
         model = SAC("MlpPolicy", "Pendulum-v1", learning_starts=1_000, buffer_size=SAC_SIZES["buffer"], device="cpu")
     else:
@@ -72,4 +73,7 @@ def rejax(name: str, _: float) -> None:
 
 if __name__ == "__main__":
     library, name, seconds = sys.argv[1:]
-    {"sb3": sb3, "rejax": rejax}[library](name, float(seconds))
+    if library == "rejax":
+        rejax(name, float(seconds))
+    else:
+        sb3(name, float(seconds), int(library.removeprefix("sb3-")))

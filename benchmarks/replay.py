@@ -1,10 +1,11 @@
 """A large replay: what it costs to train with 4 GB of frames, against 40 MB.
 
-Speed: both sides do the same training, one right after the other in one process, with the same batches and another
-length of the replay; the result is the median ratio of these rounds. Memory: the largest resident size of a process
-that trains with the large replay, less that of one with the small replay, against the size of the large one. Saving:
-how long a checkpoint with the replay (`--save-replay`) takes to write, and to read. Recovery: how long a learner takes
-to be back after it was killed.
+Everything is measured with replays that are full. Speed: both sides do the same training, one right after the other in
+one process, with the same batches and another length of the replay; the result is the median ratio of these rounds.
+Memory: the largest resident size of a process that trains with the large replay, less that of one with the small
+replay, against the size of the large one; also for the shards of `replay_async`. Saving: how long a checkpoint with the
+replay (`--save-replay`) takes to write, and to read. Recovery: how long training takes to go on after the learner, and
+after the shard that owns the replay was killed.
 """
 
 import argparse
@@ -26,6 +27,8 @@ import numpy as np
 
 import fragmenta
 from fragmenta.engines import ENGINES, ProcessLocation, Setup
+from fragmenta.engines.in_place import in_place
+from fragmenta.engines.initial import initial_state
 from fragmenta.envs import Stack
 from fragmenta.runs.checkpoints import Checkpoint, CheckpointFolder
 from fragmenta.runs.state import to_arrays
@@ -68,7 +71,8 @@ def algorithm(gigabytes: float) -> fragmenta.DQN:
 def setup(gigabytes: float, policy: str, engine: str) -> Setup:
     chosen, env = algorithm(gigabytes), Stack(Pictures(), 4)
     apart = engine != "local"
-    cluster = fragmenta.Cluster(("cpu:0", "cpu:1") if apart else ("cpu:0",), 1, apart=apart)
+    devices = ("cpu:0", "cpu:1", "cpu:2") if apart else ("cpu:0",)
+    cluster = fragmenta.Cluster(devices, 1, apart=apart)
     plan = fragmenta.project(fragmenta.trace(chosen, env), policy, cluster, merge=False)
     return Setup(plan, chosen, env, policy, cluster, merge=False)
 
@@ -79,12 +83,11 @@ class Side:
     def __init__(self, gigabytes: float, policy: str, engine: str = "local", **changes: Any) -> None:
         chosen = dataclasses.replace(setup(gigabytes, policy, engine), **changes)
         self.engine = ENGINES[engine](chosen)
-        initial = jax.jit(lambda key: chosen.algorithm.init(chosen.env, key))(jax.random.key(0))
+        large = in_place(chosen.plan.graph)
+        initial = initial_state(chosen.algorithm, chosen.env, jax.random.key(0), in_place=large)
         leaves, self.structure = jax.tree.flatten(initial)
-        del initial
         self.engine.begin(leaves)
-        del leaves
-        self.seconds(4)
+        self.seconds(max(4, -(-chosen.algorithm.rows // chosen.algorithm.horizon)))  # until it is full
 
     def seconds(self, iterations: int) -> float:
         """Per iteration."""
@@ -107,9 +110,9 @@ def speed(small: float, large: float, rounds: int, iterations: int) -> None:
     print(f"{before:.2f} ms per iteration with {small:g} GB, {after:.2f} with {large:g}: speed {figure}", flush=True)
 
 
-def peak(gigabytes: float) -> float:
+def peak(gigabytes: float, policy: str) -> float:
     """The largest resident size, in GB, of a process that trains with such a replay."""
-    command = [sys.executable, __file__, "--peak-of", str(gigabytes)]
+    command = [sys.executable, __file__, "--peak-of", str(gigabytes), "--policy", policy]
     return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1])
 
 
@@ -126,24 +129,25 @@ def saving(gigabytes: float) -> None:
         ended = time.monotonic()
         assert all(np.array_equal(arrays[name], read[name]) for name in arrays)
     times = f"copied in {copied - began:.1f} s, written in {written - copied:.1f} s, read in {ended - written:.1f} s"
-    print(f"a checkpoint with {gigabytes:g} GB of frames: {times}")
+    print(f"a checkpoint with {gigabytes:g} GB of frames: {times}", flush=True)
 
 
-def recovery(gigabytes: float) -> None:
+def recovery(gigabytes: float, policy: str, victim: str) -> None:
     pids: dict[str, int] = {}
 
     def placed(workers: Sequence[ProcessLocation]) -> None:
         pids.update({worker.worker: worker.pid for worker in workers})
 
-    side = Side(gigabytes, "single_learner_coarse", "processes", placed=placed)
+    side = Side(gigabytes, policy, "processes", placed=placed)
     with side.engine:
         before = side.seconds(40)
-        os.kill(pids["learner"], signal.SIGKILL)
+        os.kill(pids[victim], signal.SIGKILL)
         began = time.monotonic()
         side.seconds(1)
         back = time.monotonic() - began
         times = f"back after {back:.1f} s, {before * 1e3:.1f} ms per iteration before and"
-        print(f"a learner with {gigabytes:g} GB that was killed: {times} {side.seconds(40) * 1e3:.1f} after")
+        name = f"{gigabytes:g} GB under {policy}, {victim} killed"
+        print(f"{name}: {times} {side.seconds(40) * 1e3:.1f} after", flush=True)
 
 
 def main() -> None:
@@ -153,18 +157,22 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--iterations", type=int, default=100)
     parser.add_argument("--peak-of", type=float, help=argparse.SUPPRESS)
+    parser.add_argument("--policy", default="single_learner_coarse", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.peak_of:
-        with Side(options.peak_of, "single_learner_coarse").engine:
+        with Side(options.peak_of, options.policy).engine:
             status = Path("/proc/self/status").read_text()
             print(int(status.partition("VmHWM:")[2].split()[0]) / 1e6)
         return
     speed(options.small, options.large, options.rounds, options.iterations)
-    used = peak(options.large) - peak(options.small)
-    print(f"memory: {used:.2f} GB more, {used / (options.large - options.small):.2f}x the frames")
+    for policy in ("single_learner_coarse", "replay_async"):
+        used = peak(options.large, policy) - peak(options.small, policy)
+        ratio = used / (options.large - options.small)
+        print(f"memory under {policy}: {used:.2f} GB more, {ratio:.2f}x the frames", flush=True)
     saving(options.large)
     for size in (options.small, options.large):
-        recovery(size)
+        for policy, victim in (("single_learner_coarse", "learner"), ("replay", "learner"), ("replay", "replay")):
+            recovery(size, policy, victim)
 
 
 if __name__ == "__main__":
