@@ -24,6 +24,7 @@ from fragmenta import (
     TD3,
     VDN,
     DiscreteSAC,
+    FastTD3,
     Fragment,
     RecurrentPPO,
     TransformerPPO,
@@ -38,7 +39,7 @@ from sights import Medley
 from small_teams import AimingTeam, HintedTeam, RecallTeam, UnlikeTeam
 
 POLICIES = ("fused", "single_learner_coarse", "single_learner_fine", "multi_learner", "central", "environments")
-WITH_REPLAY = ("dqn", "sac", "td3", "ddpg", "r2d2", "vdn", "qmix", "maddpg")
+WITH_REPLAY = ("dqn", "sac", "td3", "ddpg", "fast_td3", "r2d2", "vdn", "qmix", "maddpg")
 """Cases, by how their names begin, that also run under `replay`."""
 ITERATIONS = 10
 FEW = {"num_envs": 8, "horizon": 4, "epochs": 2, "minibatches": 2, "hidden": (16,), "total_steps": 10_000}
@@ -72,6 +73,10 @@ CASES = {
     "sac-prioritized": (SAC(hidden=(16,), prioritized=True, n_step=2, **REPLAY), "Pendulum-v1"),
     "td3": (TD3(hidden=(16,), layer_norm=True, **REPLAY), "Pendulum-v1"),
     "ddpg": (DDPG(hidden=(16,), **REPLAY), "Pendulum-v1"),
+    "fast_td3": (
+        FastTD3(hidden=(16,), critic_hidden=(16,), atoms=5, value_range=(-1000.0, 0.0), **REPLAY),
+        "Pendulum-v1",
+    ),
     "td3-c51": (
         TD3(hidden=(16,), critic_hidden=(8,), normalize_observations=True, largest_noise=0.5, **C51, **REPLAY),
         "Pendulum-v1",
@@ -149,6 +154,7 @@ FEW_POLICIES: dict[str, tuple[str, ...]] = {
     "sac-prioritized": (),
     "td3": (),
     "ddpg": (),
+    "fast_td3": (),
     "td3-c51": ("single_learner_coarse",),
     "sac-quantile": (),
     "r2d2": (),

@@ -11,7 +11,6 @@ import pytest
 
 import fragmenta
 from fragmenta import A2C, DQN, IMPALA, R2D2, SAC, TD3, ConfigError, DiscreteSAC, RecurrentPPO, Transition, make
-from fragmenta.algorithms.off_policy import TargetLearner
 from fragmenta.algorithms.remembering import RecurrentInput
 from fragmenta.rl.replay import empty_replay, insert_steps
 from fragmenta.rl.returns import returns_to_go
@@ -160,39 +159,36 @@ def test_sequences_are_consecutive_steps_of_one_environment() -> None:
     assert float(drawn[..., 1].min()) >= 103
 
 
-def sequences(algorithm: R2D2, learner: TargetLearner) -> Sequences:
+def sequences(algorithm: R2D2) -> Sequences:
     """Sequences of one episode each, as acting stores them, with the memory after earlier steps."""
-    env, span = make("ProbeMemory"), algorithm.burn_in + algorithm.length
+    span = algorithm.burn_in + algorithm.length
     observation, following = jax.random.normal(jax.random.key(1), (2, span, 3, 1))
     memory = jax.random.normal(jax.random.key(2), algorithm.fresh_memory(3).shape)
     flags = jnp.zeros((span, 3), bool)
-    stored = RecurrentInput(observation, memory[None])
-    steps = Transition(stored, jnp.zeros((span, 3), jnp.int32), jnp.ones((span, 3)), flags, flags, following)
-    memories = algorithm.remember_on(env, learner.params, stored._replace(ended=flags), memory)[2]
-    stored = stored._replace(memory=jnp.concatenate([memory[None], memories[:-1]]))
-    return Sequences(steps._replace(observation=stored), jnp.ones(3), jnp.zeros(3, jnp.int32))
+    steps = Transition(observation, jnp.zeros((span, 3), jnp.int32), jnp.ones((span, 3)), flags, flags, following)
+    return Sequences(steps, jnp.ones(3), jnp.zeros(3, jnp.int32), memory)
 
 
 def test_a_burn_in_warms_up_the_memory_and_is_not_learned_from() -> None:
     env, algorithm = make("ProbeMemory"), R2D2(memory=8, hidden=(8,), burn_in=3, length=4, num_envs=3, batch_size=3)
     learner = initial_state(algorithm, env).learner
-    batch = sequences(algorithm, learner)
+    batch = sequences(algorithm)
 
     def with_observation(observation: jax.Array) -> Sequences:
-        return batch._replace(
-            steps=batch.steps._replace(observation=batch.steps.observation._replace(observation=observation))
-        )
+        return batch._replace(steps=batch.steps._replace(observation=observation))
 
     def loss(observation: jax.Array) -> jax.Array:
         return algorithm.gradient(env, learner, with_observation(observation), ())[1][1]["loss"]
 
-    observation = batch.steps.observation.observation
+    observation = batch.steps.observation
     sensitive = jax.grad(loss)(observation)
     np.testing.assert_array_equal(sensitive[:3], 0.0)
     assert np.all(np.any(sensitive[3:] != 0.0, axis=(1, 2)))
     assert not np.allclose(loss(observation), loss(observation.at[:3].set(0.0))), "but it warms up the memory"
-    # The same gradient as from the memory that the burn-in ends with, which is stored with the step after it.
-    rest = batch._replace(steps=jax.tree.map(lambda x: x[3:], batch.steps))
+    # The same gradient as from the memory that the burn-in ends with.
+    first = RecurrentInput(observation[:3], (), batch.steps.terminated[:3])
+    memory = algorithm.remember_on(env, learner.params, first, batch.memory)[0]
+    rest = batch._replace(steps=jax.tree.map(lambda x: x[3:], batch.steps), memory=memory)
     without = dataclasses.replace(algorithm, burn_in=0).gradient(env, learner, rest, ())[0]
     for expected, actual in zip(
         jax.tree.leaves(without), jax.tree.leaves(algorithm.gradient(env, learner, batch, ())[0]), strict=True

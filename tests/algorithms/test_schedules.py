@@ -13,7 +13,7 @@ from fragmenta.algorithms.schedules import check_schedule, variant
 from small_teams import AimingTeam
 
 TEAMS = ("mappo", "ippo", "vdn", "qmix", "maddpg")
-CONTINUOUS = ("sac", "td3", "ddpg")
+CONTINUOUS = ("sac", "td3", "ddpg", "fast_td3")
 VARIANTS = {
     "sac-fixed": SAC(learn_temperature=False, prioritized=True),
     "sac_discrete-fixed": DiscreteSAC(learn_temperature=False),

@@ -4,10 +4,11 @@ import dataclasses
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import pytest
 
 import fragmenta
-from fragmenta import A2C, IMPALA, MAPPO, PPO, Box, ConfigError, Dict, Discrete, make
+from fragmenta import A2C, IMPALA, MAPPO, PPO, Box, ConfigError, Dict, Discrete
 from fragmenta.envs.probes import Probe, ProbeTeam
 from sights import BrightHalf, Medley
 
@@ -54,14 +55,15 @@ def test_unsupported_action_spaces_are_refused(space: Any) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Grids(ProbeTeam):
-    """Declares grid observations."""
+    """Every agent observes a small grid."""
 
     @property
     def observation_space(self) -> Box:
         return Box(-1, 1, (2, 2))
 
+    def observe(self, state: Any) -> jax.Array:
+        return jnp.ones((2, 2)) * super().observe(state)[:, :1, None]
 
-def test_mappo_takes_only_vectors() -> None:
-    with pytest.raises(ConfigError, match="not a vector"):
-        fragmenta.trace(MAPPO(), Grids())
-    assert fragmenta.trace(MAPPO(), make("ProbeTeam"))
+
+def test_agents_may_observe_arrays_of_any_shape() -> None:
+    assert fragmenta.trace(MAPPO(), Grids())

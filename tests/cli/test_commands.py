@@ -67,7 +67,7 @@ def mistake(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         ([*QUICK, "--lr", "1e-3"], "unknown flag '--lr': did you mean --learning-rate?"),
         ([*QUICK, "--steps", "100"], "unknown flag '--steps': did you mean --total-steps?"),
         ([*QUICK, "--compute", "float16"], "choose float32 or bfloat16"),
-        (["train", "trpo", "CartPole-v1"], "unknown algorithm 'trpo': choose from a2c, ddpg, dqn, impala"),
+        (["train", "trpo", "CartPole-v1"], "unknown algorithm 'trpo': choose from a2c, ddpg, dqn, fast_td3, impala"),
         (["train", "ppo", "cartpole"], "unknown environment 'cartpole': did you mean 'CartPole-v1'? choose from Acro"),
         (["doctor", "now"], "Unrecognized options: now"),
         (["policies", "--replicas", "0"], "replicas is 0: it must be at least 1"),

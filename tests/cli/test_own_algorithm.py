@@ -69,7 +69,7 @@ def own_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mon
         ("fragmenta:Algorithm", "'fragmenta:Algorithm' has no method init"),
         ("my_module:Clashes", "has a field 'seed', and 'fragmenta train' has a flag of that name"),
         ("my_module:Asks", "--width INT (required)"),
-        ("my_modul", "unknown algorithm 'my_modul': choose from a2c, ddpg, dqn, impala, ippo, maddpg, mappo"),
+        ("my_modul", "unknown algorithm 'my_modul': choose from a2c, ddpg, dqn, fast_td3, impala, ippo, maddpg, mappo"),
     ],
 )
 def test_mistakes_get_one_line(name: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
