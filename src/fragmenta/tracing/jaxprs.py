@@ -95,6 +95,11 @@ def stages_within(equation: Equation) -> tuple[str, ...]:
     return tuple(names)
 
 
+def size_of(equation: Equation) -> int:
+    """How many primitives an equation consists of, at any depth."""
+    return max(1, sum(size_of(sub) for inner in inner_jaxprs(equation) for sub in open_jaxpr(inner)[0].eqns))
+
+
 def as_function(jaxpr: Jaxpr, equation: Equation) -> tuple[list[Any], list[Any], Any, Any]:
     """The input variables that an equation depends on, its used outputs, and the equation as a jaxpr and as a function.
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from fragmenta.coordinator.partition.parts import Replica
 from fragmenta.graph import Call, Compute, Instruction, Interface, Program, Recv, Repeat, Send, Value
-from fragmenta.tracing.jaxprs import blank
+from fragmenta.tracing.jaxprs import Origin, blank, size_of
 from fragmenta.worker.ahead import draw_ahead
 from fragmenta.worker.crossings import Crossings
 from fragmenta.worker.steps import (
@@ -34,11 +34,14 @@ from fragmenta.worker.steps import (
 LARGE = 1 << 20
 """Bytes from which on a loop in Python does not copy a carry in every round; a call costs more than a smaller copy."""
 
+UNROLLED = 8_000
+"""Most primitives of an unrolled round of a compiled loop: each takes time to compile. A step of Brax has 15,000."""
+
 
 def optimize(program: Program, replicas: dict[str, int], unroll: int = 1) -> Schedule:
     """The schedule of a program: no two segments are adjacent, and every Python loop communicates or has host stages.
 
-    `replicas` is the number of workers of each fragment; `unroll` the unroll factor of compiled loops with stages.
+    `replicas` is the number of workers of each fragment; `unroll` the largest unroll factor of compiled loops.
     """
     builder = _Builder(program, replicas, unroll)
     items = builder.items(program.instructions, {})
@@ -180,7 +183,7 @@ class _Builder:
         outputs = [loop.finals[i] for i in repeat.carries] + [loop.stacked[i] for i in repeat.stacked]
         self._remember(outputs)
         kernel = Segment(tuple(operations), (*constants, *params), tuple(result_keys), ())
-        count, unroll = len(starts), self.unroll
+        count, unroll = len(starts), max(1, min(self.unroll, UNROLLED // max(1, _size(repeat.body))))
 
         def apply(*arrays: Any) -> list[Any]:
             fixed, carries = arrays[: len(constants)], arrays[len(constants) : len(constants) + count]
@@ -224,6 +227,13 @@ def _interrupted(instructions: Iterable[Instruction]) -> bool:
         or (isinstance(i, Repeat) and _interrupted(i.body))
         for i in instructions
     )
+
+
+def _size(instructions: Iterable[Instruction]) -> int:
+    """How many primitives one round of a loop has."""
+    nodes = [i.node for i in instructions if isinstance(i, Compute)]
+    own = sum(size_of(node.origin.equation) for node in nodes if isinstance(node.origin, Origin))
+    return own + sum(_size(i.body) for i in instructions if isinstance(i, Repeat))
 
 
 def _first_use(items: Sequence[Item], key: Key) -> int:
