@@ -135,7 +135,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("random_wrap", "random_unwrap"), shapes.key_data),
     **dict.fromkeys(("cholesky", "lu", "qr", "eigh", "svd", "eig", "schur", "triangular_solve"), shapes.leading(2)),
     **dict.fromkeys(("householder_product", "geqrf", "lu_pivots_to_permutation"), shapes.leading(2)),
-    "optimization_barrier": shapes.identity,
+    **dict.fromkeys(("optimization_barrier", "layout_constraint"), shapes.identity),
     "dot_general": products.dot_general,
     "conv_general_dilated": products.convolution,
     "mlp_forward": products.network,
