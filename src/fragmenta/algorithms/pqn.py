@@ -172,7 +172,7 @@ class PQN(NeuralAlgorithm):
             values = self.values_of(env, params, self.encode_all(env, params, batch.observation))
             value = of_action(values, batch.action)
             error = 0.5 * (value - batch.target) ** 2
-            # Of every step: on a GPU a mean in each update, only to report it, takes as long as a layer.
+            # Of every step: a mean in each update, only to report it, can take as long as a layer.
             return jnp.mean(error), {"loss": error, "value": value}
 
         return jax.grad(loss, has_aux=True)(params)

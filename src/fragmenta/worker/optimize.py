@@ -232,8 +232,8 @@ def _interrupted(instructions: Iterable[Instruction]) -> bool:
 def _size(instructions: Iterable[Instruction]) -> int:
     """How many primitives one round of a loop has."""
     nodes = [i.node for i in instructions if isinstance(i, Compute)]
-    own = sum(size_of(node.origin.equation) for node in nodes if isinstance(node.origin, Origin))
-    return own + sum(_size(i.body) for i in instructions if isinstance(i, Repeat))
+    size = sum(size_of(node.origin.equation) for node in nodes if isinstance(node.origin, Origin))
+    return size + sum(_size(i.body) for i in instructions if isinstance(i, Repeat))
 
 
 def _first_use(items: Sequence[Item], key: Key) -> int:
