@@ -112,3 +112,20 @@ def test_a_run_goes_on_although_actors_shards_and_learners_are_killed(
     assert run.replaced == len(VICTIMS)
     assert int(run.state.learner.updates) > 0
     assert int(run.state.replay.filled) > 0
+
+
+@pytest.mark.full
+def test_a_learner_killed_while_an_actor_is_replaced_costs_no_other_actor(
+    nodes: Callable[[], Nodes], capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The replacement fails because it cannot connect to the learner; the recovery of the learner includes it."""
+    run = start_run("replay_async", "processes", nodes)
+    for report in run.reports(LONGER):
+        if report.iteration == 100:
+            run.send("actor[1]", signal.SIGKILL)
+        elif report.iteration == 110:
+            run.send("learner", signal.SIGKILL)
+    output = capfd.readouterr().err
+    assert [line[0] for line in re.findall(LINE, output, re.MULTILINE)] == ["actor[1]", "learner"], output
+    assert "continues without" not in output
+    assert run.replaced == 2

@@ -24,6 +24,8 @@ from fragmenta.profiling.timeline import WorkerTimeline
 from fragmenta.worker.execute import DeadlineError
 
 FIRST_BACK_OFF, LONGEST_BACK_OFF = 0.5, 30.0
+WAKE: dict[str, Any] = {}
+"""A message that says to look at the replacements that failed."""
 
 _Read = TypeVar("_Read")
 Reports = dict[int, collections.deque[tuple[dict[str, Any], list[np.ndarray]]]]
@@ -194,10 +196,11 @@ class ClusterEngine:
             late = ", ".join(f"{peers[i].name} ({peers[i].doing})" for i, reports in pending.items() if not reports)
             raise DeadlineError(f"no report from {late} within {patience:g} s") from None
         i = peer.index
+        current = self._running_freely if i in self._free_runners else self._crew.peers
         if failure := self._failed_replacements.pop(i, None):
             self._replace_free_runner(i, failure)
-        elif (self._running_freely if i in self._free_runners else self._crew.peers).get(i) is not peer:
-            return  # a message of a process that was replaced, or is about to be
+        elif message is WAKE or current.get(i) is not peer:
+            return  # dealt with by a recovery; or of a process that was replaced, or is about to be
         elif message is None or "failed" in message:
             failure = LostError(f"{peer.name} {peer.lost}") if message is None else peer.failure(message)
             if i in self._free_runners:
@@ -290,7 +293,7 @@ class ClusterEngine:
                 self._let_run_freely(i)
         except (LostError, FailedError) as failure:
             self._failed_replacements[chain[0]] = failure
-            self._crew.inbox.put((self._crew.peers[chain[0]], None, []))  # wakes `_next_report`
+            self._crew.inbox.put((self._crew.peers[chain[0]], WAKE, []))
         except RuntimeError:
             if not self._crew.is_closed:  # else the error is only that nothing can be started any more
                 raise
