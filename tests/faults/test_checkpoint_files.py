@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from fragmenta import ConfigError
+from fragmenta.runs.checkpoint_files import LARGE_BYTES
 from fragmenta.runs.checkpoints import EVALUATION, Checkpoint, CheckpointFolder
 from fragmenta.runs.saving import SaveOptions, Saver
 
@@ -212,3 +213,13 @@ def test_a_killed_writer_leaves_intact_checkpoints_and_loses_only_the_one_in_fli
         writer.wait(20)
         writer.stdout.close()
     assert not capsys.readouterr().err, "no checkpoint was torn"
+
+
+def test_a_path_with_brackets_and_a_state_without_small_arrays_are_saved(tmp_path: Path) -> None:
+    """Orbax takes the brackets for a pattern, and refuses an empty array."""
+    folder = CheckpointFolder(tmp_path / "run[1]*")
+    folder.save(checkpoint(1))
+    assert_is(folder.newest(), 1)
+    large = {"replay": np.arange(LARGE_BYTES, dtype=np.uint8)}
+    folder.save(dataclasses.replace(checkpoint(2), arrays=large))
+    assert np.array_equal(folder.newest().arrays["replay"], large["replay"])

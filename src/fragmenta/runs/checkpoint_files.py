@@ -2,6 +2,7 @@
 
 import functools
 import hashlib
+import logging
 import math
 import os
 from pathlib import Path
@@ -13,6 +14,8 @@ CHUNK_BYTES = 1 << 24
 LARGE_BYTES = 1 << 20
 """Arrays from this size on, such as those of a replay, have a file of their own, which needs no copy of them and is
 neither read to compute its checksum nor read twice to load it."""
+NOTHING = b"\0"
+"""In place of small arrays if there are none: Orbax refuses an empty array."""
 
 
 def write_arrays(folder: Path, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
@@ -23,7 +26,7 @@ def write_arrays(folder: Path, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
         for position, array in enumerate(arrays.values())
         if array.nbytes >= LARGE_BYTES
     }
-    joined = b"".join(array.tobytes() for array in arrays.values() if array.nbytes < LARGE_BYTES)
+    joined = b"".join(array.tobytes() for array in arrays.values() if array.nbytes < LARGE_BYTES) or NOTHING
     try:
         _orbax().save((folder / "state").absolute(), {"bytes": np.frombuffer(joined, np.uint8)})
         _orbax().wait_until_finished()
@@ -38,7 +41,8 @@ def read_arrays(folder: Path, descriptions: dict[str, Any], large: dict[str, np.
     types = {name: (tuple(a["shape"]), np.dtype(a["dtype"])) for name, a in descriptions.items()}
     sizes = {name: math.prod(shape) * dtype.itemsize for name, (shape, dtype) in types.items()}
     files = {name: _file_of_large(position) for position, name in enumerate(types)}
-    target = {"bytes": np.empty(sum(size for name, size in sizes.items() if files[name] not in large), np.uint8)}
+    size = sum(size for name, size in sizes.items() if files[name] not in large)
+    target = {"bytes": np.empty(size or len(NOTHING), np.uint8)}
     joined = np.asarray(_orbax().restore((folder / "state").absolute(), target)["bytes"])
     arrays, start = {}, 0
     for name, (shape, dtype) in types.items():
@@ -84,7 +88,10 @@ def _write_large(path: Path, array: np.ndarray) -> dict[str, Any]:
 def _orbax() -> Any:
     import orbax.checkpoint as ocp  # slow to import, and most commands do not need it
 
-    return ocp.StandardCheckpointer()
+    # OCDBT is for many small arrays. After each save Orbax looks for its files with `glob`, which never finds them in a
+    # path with brackets, and leaves an unreadable checkpoint; without OCDBT there are none, of which it warns.
+    logging.getLogger("absl").addFilter(lambda record: "Skipping merge of OCDBT" not in record.getMessage())
+    return ocp.AsyncCheckpointer(ocp.PyTreeCheckpointHandler(use_ocdbt=False))
 
 
 def files_below(folder: Path) -> list[Path]:
