@@ -1,7 +1,7 @@
 """Observation and action spaces as plain data, the same for the environments of every package."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -39,11 +39,14 @@ class Box:
         return self.dtype == "uint8" and len(self.shape) >= 3
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, init=False)
 class Dict:
-    """Several named spaces; its observations are dictionaries."""
+    """Several named spaces, given as a dictionary or as pairs; its observations are dictionaries."""
 
     spaces: tuple[tuple[str, "Space"], ...]
+
+    def __init__(self, spaces: "Mapping[str, Space] | Iterable[tuple[str, Space]]") -> None:
+        object.__setattr__(self, "spaces", tuple(spaces.items() if isinstance(spaces, Mapping) else spaces))
 
 
 Space = Discrete | MultiDiscrete | Box | Dict

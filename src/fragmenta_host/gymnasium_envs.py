@@ -8,7 +8,7 @@ import gymnasium
 from fragmenta_core.arrays import Description
 from fragmenta_core.faults import UnusableError, WrongValueError
 from fragmenta_core.loading import construct, load
-from fragmenta_core.spaces import MASK
+from fragmenta_core.spaces import MASK, Discrete, MultiDiscrete
 from fragmenta_host.catalogue import Spec
 from fragmenta_host.gymnasium_spaces import (
     action_maker,
@@ -58,6 +58,7 @@ class GymnasiumEnv:
         self.step, self.parts, self.actions = env.step, gatherer(self._space), action_maker(action)
         self.flat = flattener(self._space)
         """From one observation, or a batch, to its arrays."""
+        self._has_no_masks = not spec.info_masks and isinstance(converted[1], Discrete | MultiDiscrete)
 
     def reset(self, seed: int | None) -> ResetResult:
         """Start an episode."""
@@ -71,7 +72,9 @@ class GymnasiumEnv:
         return mismatch(self._space, observation)
 
     def alive(self, infos: Sequence[Any]) -> bool:
-        """The single agent is always active."""
+        """The single agent is always active; raises if only later infos have a mask, which nothing would read."""
+        if self._has_no_masks and any(MASK in info for info in infos if isinstance(info, dict)):
+            raise WrongValueError(f"returned an info with '{MASK}', which the info of its first reset did not have")
         return True
 
     def random_action(self) -> Any:

@@ -48,4 +48,10 @@ class LatestMask(gymnasium.ObservationWrapper):
 def _with_mask(observation: Any, info: dict[str, Any]) -> dict[str, Any]:
     if MASK not in info:
         raise WrongValueError(f"returned an info without '{MASK}', which the info of its first reset had")
-    return {"observation": observation, MASK: np.ravel(info[MASK]).astype(np.int8)}
+    return {"observation": observation, MASK: as_vector(info[MASK])}
+
+
+def as_vector(mask: Any) -> np.ndarray:
+    """A mask of legal actions as one vector; of `MultiDiscrete` actions it may be a tuple of arrays."""
+    parts = [np.ravel(part) for part in mask] if isinstance(mask, tuple) else [np.ravel(mask)]
+    return np.concatenate(parts).astype(np.int8)

@@ -16,7 +16,8 @@ from fragmenta.evaluation.evaluate import evaluate
 from fragmenta.rl.exploration import epsilon_greedy
 from fragmenta.rl.masks import legal_actions, mask_part, masked_logits
 from fragmenta.runs.seeds import of_seed
-from host_envs import Fussy
+from fragmenta_core.faults import EnvironmentFaultError
+from host_envs import Fussy, FussyPairs, LateFussy
 from own_parts import ForbiddenPairs
 
 SHORT: dict[str, dict[str, Any]] = {"ppo": {"horizon": 16}, "dqn": {"buffer_size": 1_000, "learning_starts": 64}}
@@ -113,3 +114,37 @@ def test_masks_in_infos_of_gymnasium(name: str) -> None:
     assert dict(env.observation_space.spaces)["action_mask"].shape == (3,)  # pyright: ignore
     result = fragmenta.train(name, env, num_envs=2, hidden=(8,), total_steps=256, **SHORT[name])
     assert in_training(result) == in_evaluation(result, env) == {5.0}, "an illegal action would have ended an episode"
+
+
+def test_masks_of_several_choices_in_infos_may_be_a_tuple() -> None:
+    result = fragmenta.train("ppo", FussyPairs, num_envs=2, hidden=(8,), total_steps=256, **SHORT["ppo"])
+    assert in_training(result) == {5.0}
+
+
+def test_a_mask_that_comes_only_after_a_step_is_refused() -> None:
+    """Nothing would read it."""
+    with pytest.raises(EnvironmentFaultError, match="an info with 'action_mask', which the info of its first"):
+        fragmenta.train("ppo", LateFussy, num_envs=2, hidden=(8,), total_steps=256, **SHORT["ppo"])
+
+
+def test_predictions_obey_masks_of_infos() -> None:
+    result = fragmenta.train("ppo", Fussy, num_envs=2, hidden=(8,), total_steps=64, **SHORT["ppo"])
+    env = Fussy()
+    observation, info = env.reset(seed=0)
+    for deterministic in (True, False, False, False):
+        action, _ = result.predict(observation, deterministic=deterministic, action_mask=info["action_mask"])
+        assert action == env.legal
+        observation, *_, info = env.step(int(action))
+    actions, _ = result.predict(np.zeros((3, 2), np.float32), action_mask=np.eye(3, dtype=np.int8))
+    assert actions.tolist() == [0, 1, 2]
+    with pytest.raises(ConfigError, match=r"which actions are legal: pass action_mask=info\['action_mask'\]"):
+        result.predict(observation)
+    other = fragmenta.train("ppo", "CartPole-v1", num_envs=2, hidden=(8,), total_steps=64, horizon=8)
+    with pytest.raises(ConfigError, match="action_mask is for environments with 'action_mask' in their infos"):
+        other.predict(np.zeros(4, np.float32), action_mask=np.ones(2))
+
+
+def test_a_space_with_parts_takes_a_dictionary() -> None:
+    parts = {"action_mask": Box(0.0, 1.0, (2,)), "x": Discrete(2)}
+    assert Dict(parts) == Dict(tuple(parts.items()))
+    assert hash(Dict(parts)) == hash(Dict(tuple(parts.items())))

@@ -106,6 +106,25 @@ class Fussy(gymnasium.Env):
         return {"action_mask": np.eye(3, dtype=np.int8)[self.legal]}
 
 
+class FussyPairs(Fussy):
+    """Of two actions at a time, with a mask of each in a tuple, as Gymnasium's spaces take it to sample."""
+
+    action_space = spaces.MultiDiscrete([3, 3])  # pyright: ignore[reportAssignmentType]
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict]:
+        return super().step(action[0] if action[1] == 2 else -1)
+
+    def _info(self) -> dict[str, Any]:
+        return {"action_mask": (super()._info()["action_mask"], np.eye(3, dtype=np.int8)[2])}
+
+
+class LateFussy(Fussy):
+    """Says only after a step what is legal."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
+        return super().reset(seed=seed)[0], {}
+
+
 class FussyInParts(Fussy):
     """The same in a part of its observations."""
 

@@ -96,10 +96,11 @@ class Run:
         episode_start: Any = None,
         deterministic: bool = True,
         alive: Any = None,
+        action_mask: Any = None,
     ) -> tuple[np.ndarray, Any]:
         """The action for an observation, or those for a batch, and the memory to pass to the next call as `state`;
-        `alive` says which agents of a team are active, by default all."""
-        return self._policy.predict(observation, state, episode_start, deterministic, alive)
+        `alive` says which agents of a team are active, `action_mask` which actions are legal: by default all."""
+        return self._policy.predict(observation, state, episode_start, deterministic, alive, action_mask)
 
     def __repr__(self) -> str:
         summary = read_json(self.path / "summary.json")

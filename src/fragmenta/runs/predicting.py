@@ -13,7 +13,8 @@ from fragmenta.envs import Box, Dict, Environment, Space
 from fragmenta.errors import ConfigError
 from fragmenta.rl import fold_each, keys_by_index
 from fragmenta_core.faults import UnusableError
-from fragmenta_core.spaces import assemble, leaves
+from fragmenta_core.spaces import MASK, assemble, leaves
+from fragmenta_core.teams import OBSERVATION
 from fragmenta_host.catalogue import single_maker
 
 
@@ -35,13 +36,15 @@ class TrainedPolicy:
         episode_start: Any = None,
         deterministic: bool = True,
         alive: Any = None,
+        action_mask: Any = None,
     ) -> tuple[np.ndarray, Any]:
         """The action for an observation, or those for a batch, and the memory to pass to the next call as `state`.
 
         Without a memory the state is None. `episode_start` says where an episode begins, so that its memory is empty.
-        `alive` says which agents of a team are active, by default all.
+        `alive` says which agents of a team are active, by default all; `action_mask` which actions are legal, if the
+        environment says so in its infos.
         """
-        arrays, is_single = self._rows(observation)
+        arrays, is_single = self._rows(self._with_mask(observation, action_mask))
         count = len(arrays[0])
         fresh = self._algorithm.fresh_memory(count, self._env.num_agents)
         memory = fresh if state is None else self._memory(state, fresh, is_single)
@@ -58,6 +61,17 @@ class TrainedPolicy:
         if is_single:
             actions, memory = actions[0], jax.tree.map(lambda part: part[0], memory)
         return actions, memory if jax.tree.leaves(memory) else None
+
+    def _with_mask(self, observation: Any, action_mask: Any) -> Any:
+        """The observation together with the mask of legal actions, where that is apart from it."""
+        pool = self._env.host_pool
+        is_apart = bool(pool and pool.spec.info_masks) and not self._team
+        if is_apart == (action_mask is not None):
+            return {OBSERVATION: observation, MASK: action_mask} if is_apart else observation
+        if is_apart:
+            problem = f"{self._env.title} says in its infos which actions are legal"
+            raise ConfigError(f"{problem}: pass action_mask=info['{MASK}'], too")
+        raise ConfigError(f"action_mask is for environments with '{MASK}' in their infos: leave it out")
 
     def _rows(self, observation: Any) -> tuple[list[np.ndarray], bool]:
         """The arrays of a batch of observations, and whether it was a single one."""
