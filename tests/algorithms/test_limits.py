@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import fragmenta
+from fragmenta import RunOptions, SaveOptions
 from fragmenta.algorithms import ALGORITHMS
 
 WRONG = {
@@ -114,6 +115,25 @@ def test_values_outside_their_range_are_refused(name: str) -> None:
 def test_the_message_names_value_and_range(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(fragmenta.ConfigError, match=f"^{message}$"):
         fragmenta.train(fragmenta.PPO(**settings), "CartPole-v1")
+
+
+def test_what_the_user_named_is_in_the_message() -> None:
+    with pytest.raises(fragmenta.ConfigError, match=r"tau is 0\.0: it must be more than 0 and at most 1"):
+        fragmenta.train("dqn", "CartPole-v1", tau=0.0)
+    with pytest.raises(fragmenta.ConfigError, match=r"R2D2 does not support action space .*: .* Discrete"):
+        fragmenta.train("r2d2", "Pendulum-v1")
+    with pytest.raises(fragmenta.ConfigError, match="ladder and noisy are two ways to explore"):
+        fragmenta.train("dqn", "CartPole-v1", ladder=True, noisy=True)
+    saving = RunOptions(saving=SaveOptions(save_replay=True))
+    with pytest.raises(fragmenta.ConfigError, match="save_replay is for algorithms with a replay, which PQN has not"):
+        fragmenta.train("pqn", "CartPole-v1", options=saving)
+
+
+def test_a_run_too_short_to_learn_anything_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    said = "nothing is learned: learning_starts is 500, total_steps 96"
+    for steps in (96, 500):
+        fragmenta.train("dqn", "CartPole-v1", total_steps=steps, learning_starts=500, hidden=(4,), updates=1)
+        assert (said in capsys.readouterr().err) == (steps == 96)
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

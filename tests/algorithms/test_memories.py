@@ -87,6 +87,8 @@ class Forgetful(Leaky):
     [
         ("own_parts:Gelu", "cell 'own_parts:Gelu' is Gelu, not a cell of Flax, or a Flax module with a size"),
         ("own_parts:halved", "cell 'own_parts:halved' is function, not a cell of Flax"),
+        ("own_parts:DroppingCell", "cell 'own_parts:DroppingCell' draws random numbers, as Dropout does"),
+        ("own_parts:NormedCell", "cell 'own_parts:NormedCell' keeps batch_stats besides its parameters"),
         (Forgetful, r"cell 'Forgetful' returns \(2, 8\) and \(2, 8\) for 2 rows: expected the memory, \(2, 9\)"),
     ],
 )

@@ -85,6 +85,32 @@ class Dropping(nn.Module):
         return nn.Dropout(0.5, deterministic=False)(nn.Dense(4)(x))
 
 
+class Rounding(nn.Module):
+    """Returns whole numbers, through which there are no gradients."""
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return nn.Dense(4)(x).astype(jnp.int32)
+
+
+class DroppingCell(Leaky):
+    """A memory that draws random numbers."""
+
+    @nn.compact
+    def __call__(self, memory: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        memory = nn.Dropout(0.5, deterministic=False)(memory) + nn.Dense(self.units)(x)
+        return memory, memory
+
+
+class NormedCell(Leaky):
+    """A memory that keeps statistics."""
+
+    @nn.compact
+    def __call__(self, memory: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        memory = nn.BatchNorm(use_running_average=False)(memory + nn.Dense(self.units)(x))
+        return memory, memory
+
+
 def slow_adam(rate: Any) -> optax.GradientTransformation:
     return optax.chain(optax.scale_by_adam(b1=0.5), optax.scale_by_learning_rate(rate))
 
@@ -95,6 +121,30 @@ def halved(share: jax.Array) -> jax.Array:
 
 def first_two(observation: jax.Array) -> jax.Array:
     return observation[:2]
+
+
+def twice(observation: jax.Array) -> Any:
+    return observation, observation
+
+
+def nothing(observation: jax.Array) -> None:
+    return None
+
+
+def empty(observation: jax.Array) -> dict[str, jax.Array]:
+    return {"none": observation[:0]}
+
+
+def of_two(one: Any, two: Any) -> Any:
+    return one
+
+
+def too_high_in_the_middle(share: jax.Array) -> jax.Array:
+    return 0.9 + share * (1.0 - share)
+
+
+def in_a_list(share: jax.Array) -> jax.Array:
+    return share[None]
 
 
 def upside_down(step: Transition) -> jax.Array:

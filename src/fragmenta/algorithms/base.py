@@ -72,6 +72,11 @@ class Algorithm:
         `save_replay` is set."""
         return ()
 
+    @property
+    def remark(self) -> str:
+        """What to say when a run starts that these hyper-parameters make useless; empty if there is nothing to say."""
+        return ""
+
     def validate(self, env: Environment) -> None:
         """Raise ConfigError if these hyper-parameters cannot train on this environment."""
         check_limits(self)

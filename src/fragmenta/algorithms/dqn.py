@@ -59,7 +59,10 @@ class DQN(Standardizing, Distributional):
     def validate(self, env: Environment) -> None:
         super().validate(env)
         if not isinstance(env.action_space, Discrete):
-            raise ConfigError(f"DQN does not support action space {env.action_space}: it takes Discrete; use sac")
+            problem = f"{type(self).__name__} does not support action space {env.action_space}"
+            raise ConfigError(f"{problem}: it takes Discrete; use sac")
+        if self.ladder and self.noisy:
+            raise ConfigError("ladder and noisy are two ways to explore, of which noisy would be used: leave one out")
 
     def init_params(self, env: Environment, key: jax.Array, observation: Any) -> dict[str, Any]:
         params, encoded = self.init_encoder(env, key, observation)

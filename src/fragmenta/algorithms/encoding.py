@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 
 from fragmenta.algorithms.base import Algorithm
-from fragmenta.algorithms.own_parts import apply_to_rows, check_network, checked_rewards, own_function, own_network
+from fragmenta.algorithms.own_parts import apply_to_rows, checked_rewards, own_function, own_network
+from fragmenta.algorithms.part_checks import check_network, checked_observation
 from fragmenta.envs import Dict, Environment, Space, Transition, World
 from fragmenta.envs.packages import space_of
 from fragmenta.errors import ConfigError
@@ -117,7 +118,7 @@ class Encoding(Algorithm):
             return space
         one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), _rows_of(space, 1))
         function = own_function("observation_function", self.observation_function)
-        return space_of(jax.eval_shape(function, one))
+        return space_of(checked_observation(jax.eval_shape(function, one), self.observation_function))
 
     @property
     def _unseen(self) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ class Limit:
         if self.high == _LARGEST and not math.isfinite(value):
             return "finite"
         if self.high < _LARGEST:
-            return f"from {self.low:g} to {self.high:g}"
+            return f"{f'more than {self.low:g} and at most' if self.above else f'from {self.low:g} to'} {self.high:g}"
         return f"{'more than' if self.above else 'at least'} {self.low:g}"
 
 

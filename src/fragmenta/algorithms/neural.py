@@ -12,7 +12,8 @@ import optax
 from fragmenta.algorithms.base import Algorithm
 from fragmenta.algorithms.flattening import flat_if_small
 from fragmenta.algorithms.limits import COUNT, FRACTION, NOT_NEGATIVE, POSITIVE, Limit
-from fragmenta.algorithms.own_parts import check_optimizer, own_optimizer
+from fragmenta.algorithms.own_parts import own_optimizer
+from fragmenta.algorithms.part_checks import check_optimizer
 from fragmenta.algorithms.remembering import Remembering
 from fragmenta.algorithms.schedules import check_schedule, rules_of, scheduled
 from fragmenta.envs import Environment

@@ -5,7 +5,6 @@ import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import flax.errors
 import flax.linen as nn
 import jax
 import optax
@@ -67,28 +66,11 @@ def own_optimizer(optimizer: Any, rate: optax.ScalarOrSchedule) -> optax.Gradien
             raise ConfigError(f"{kind}optimizer '{optimizer}'{why}: {hint}choose {SOME_OPTIMIZERS}")
     else:
         make = load_named("optimizer", optimizer) if isinstance(optimizer, str) else optimizer
-    made = make(rate) if callable(make) else make
+    made = of_one_argument("optimizer", optimizer, make)(rate) if callable(make) else make
     if not isinstance(made, optax.GradientTransformation):
         kind = type(made).__name__
         raise ConfigError(f"optimizer '{optimizer}' makes {kind}: it must return an Optax transformation")
     return made
-
-
-def check_optimizer(optimizer: Any, rate: float) -> None:
-    """Raise ConfigError unless the optimizer works with gradients and parameters alone."""
-    made = own_optimizer(optimizer, rate)
-    params = {name: jax.ShapeDtypeStruct(shape, "float32") for name, shape in (("kernel", (2, 3)), ("bias", (3,)))}
-    try:
-        changes = jax.eval_shape(lambda params: made.update(params, made.init(params), params)[0], params)
-    except Exception as error:
-        is_of_optax = isinstance(optimizer, str) and ":" not in optimizer
-        if not is_of_optax and "required keyword-only argument" not in str(error):
-            raise  # a mistake in the user's own code
-        name = optimizer if isinstance(optimizer, str) else getattr(optimizer, "__name__", type(optimizer).__name__)
-        problem = f"optimizer '{name}' needs more than gradients and parameters ({str(error).splitlines()[0]})"
-        raise ConfigError(f"{problem}: choose {SOME_OPTIMIZERS}") from None
-    if jax.tree.map(lambda x: x.shape, changes) != {name: x.shape for name, x in params.items()}:
-        raise ConfigError(f"optimizer '{optimizer}' returns updates of other shapes than the parameters: keep them")
 
 
 def own_cell(cell: Any, units: int, window: int, compute: str) -> Any:
@@ -112,57 +94,25 @@ def own_cell(cell: Any, units: int, window: int, compute: str) -> Any:
     raise ConfigError(f"cell '{cell}' is {type(part).__name__}, not {expected}")
 
 
-def check_cell(cell: Any, name: Any) -> None:
-    """Raise ConfigError unless the memory of a step and its features have the shapes that they should have."""
-
-    def step(memory: Any, x: Any) -> Any:
-        return cell.apply(cell.init(jax.random.key(0), memory, x), memory, x)
-
-    rows = [jax.ShapeDtypeStruct((2, size), "float32") for size in (cell.size, 3)]
-    memory, features = jax.eval_shape(step, *rows)
-    if memory.shape != (2, cell.size) or len(features.shape) != 2:
-        problem = f"cell '{getattr(name, '__qualname__', name)}' returns {memory.shape} and {features.shape} for 2 rows"
-        raise ConfigError(f"{problem}: expected the memory, (2, {cell.size}), and features, (2, any)")
-
-
-def check_network(network: Any, name: Any, observation: Any) -> None:
-    """Raise ConfigError unless the network makes one vector of each of these observations (arrays or shapes)."""
-    name = getattr(name, "__qualname__", name)
-
-    def features_of(key: jax.Array, observation: Any) -> Any:
-        params = network.init(key, observation)
-        if not isinstance(network, FunctionPair):
-            _check_collections(name, params)
-        return network.apply(params, observation)
-
-    try:
-        features = jax.eval_shape(features_of, jax.random.key(0), observation)
-    except (flax.errors.InvalidRngError, KeyError) as error:
-        if isinstance(error, KeyError) and "RngStream" not in str(error):
-            raise
-        problem = f"network '{name}' draws random numbers, as Dropout does ({str(error).split(' (')[0]})"
-        raise ConfigError(f"{problem}: networks get none; use LayerNorm, or make Dropout deterministic") from None
-    rows = jax.tree.leaves(observation)[0].shape[0]
-    if not hasattr(features, "shape") or len(features.shape) != 2 or features.shape[0] != rows:
-        shape = getattr(features, "shape", jax.tree.structure(features))
-        expected = f"one vector each: ({rows}, features)"
-        raise ConfigError(f"network '{name}' returns {shape} for {rows} observations, expected {expected}")
-
-
-def _check_collections(name: Any, params: Any) -> None:
-    """Raise ConfigError if a Flax module keeps more than parameters."""
-    others = [collection for collection in params if collection != "params"]
-    if others:
-        problem = f"network '{name}' keeps {', '.join(others)} besides its parameters, as BatchNorm does"
-        raise ConfigError(f"{problem}: nothing would update them; use LayerNorm or GroupNorm")
-
-
 def own_function(name: str, function: Any) -> Callable[..., Any]:
     """The function that a user named as `module:function`, or passed."""
     loaded = load_named(name, function) if isinstance(function, str) else function
     if not callable(loaded):
         raise ConfigError(f"{name} is '{function}', which is {type(loaded).__name__}: it must be a function")
-    return loaded
+    return of_one_argument(name, function, loaded)
+
+
+def of_one_argument(kind: str, name: Any, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, unless it cannot be called with one argument."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return function  # in C, without a signature
+    try:
+        signature.bind(None)
+    except TypeError:
+        raise ConfigError(f"{kind} '{name}' takes {signature}: it is called with one argument") from None
+    return function
 
 
 def apply_to_rows(function: Callable[[Any], Any], tree: Any, axes: int) -> Any:

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 
 from fragmenta.algorithms.encoding import Encoded, Encoding
 from fragmenta.algorithms.limits import COUNT, Limit
-from fragmenta.algorithms.own_parts import check_cell, own_cell
+from fragmenta.algorithms.own_parts import own_cell
+from fragmenta.algorithms.part_checks import check_cell
 from fragmenta.envs import Environment, Transition
 from fragmenta.errors import ConfigError
 from fragmenta.nn.memory import NO_CELL

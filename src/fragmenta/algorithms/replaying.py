@@ -81,6 +81,12 @@ class Replaying(NeuralAlgorithm):
         return ("replay",)
 
     @property
+    def remark(self) -> str:
+        if min(self.learning_starts, self.rows * self.num_envs) <= self.total_steps:
+            return ""
+        return f"nothing is learned: learning_starts is {self.learning_starts:,}, total_steps {self.total_steps:,}"
+
+    @property
     def rows(self) -> int:
         """Steps that the replay holds of each environment."""
         return self.buffer_size // self.num_envs

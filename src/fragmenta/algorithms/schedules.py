@@ -7,11 +7,14 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 
 from fragmenta.algorithms.base import Algorithm
 from fragmenta.algorithms.limits import check_limits
-from fragmenta.errors import ConfigError, load_named, unknown_field
+from fragmenta.algorithms.own_parts import own_function
+from fragmenta.errors import ConfigError, unknown_field
 
 Rule = Callable[[Any], Any]
 """From the share of the run that is done, 0 to 1, to a value."""
@@ -29,6 +32,8 @@ def _exponential(first: float, last: float, share: Any) -> Any:
     return first * (last / first) ** share
 
 
+CHECKED = 0.0, 1.0, *(i / 20 for i in range(1, 20))
+"""Shares of the run at which the values of a schedule are checked before it, in this order."""
 KINDS = {"linear": _linear, "cosine": _cosine, "exponential": _exponential}
 FORM = "NAME=linear:FIRST:LAST, cosine:FIRST:LAST, exponential:FIRST:LAST, or module:function for your own"
 
@@ -73,8 +78,12 @@ def check_schedule(algorithm: Algorithm, schedule: Sequence[str]) -> None:
             if (value := getattr(algorithm, other)) != needed:
                 problem = f"schedule changes {name}, which has no effect while {other} is {value}"
                 raise ConfigError(f"{problem}: set {other} to {needed}, or leave the schedule out")
-        for share in (0.0, 1.0):
-            check_limits(dataclasses.replace(algorithm, **{name: float(rule(jnp.asarray(share)))}))
+        for share in CHECKED:
+            value = rule(jnp.asarray(share))
+            if not isinstance(value, jax.Array | np.generic | float | int) or jnp.shape(value):
+                problem = f"the schedule of {name} returns {value!r} when {share:.0%} of the run is done"
+                raise ConfigError(f"{problem}: it must return one number")
+            check_limits(dataclasses.replace(algorithm, **{name: float(value)}))
 
 
 def _conditions(kind: type[Algorithm]) -> dict[str, dict[str, Any]]:
@@ -91,7 +100,7 @@ def _rule(text: str) -> tuple[str, Rule]:
     if kind not in KINDS:
         if len(numbers) != 1:
             raise ConfigError(f"{problem} is unknown: write {FORM}")
-        return name, load_named("schedule", rule)
+        return name, own_function("schedule", rule)
     try:
         first, last = map(float, numbers)
     except ValueError:

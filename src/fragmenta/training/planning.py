@@ -109,6 +109,9 @@ def plan_run(request: Request) -> PlannedRun:
     _check_seed(request.seed)
     params_of(algorithm, env)  # an algorithm of the user's own may not say where they are
     options.check()
+    if options.saving.save_replay and not algorithm.rebuildable:
+        kind = type(algorithm).__name__
+        raise ConfigError(f"save_replay is for algorithms with a replay, which {kind} has not: leave it out")
     if options.evaluation.eval_video:
         check_drawable(env)
     keep_compiled_programs()

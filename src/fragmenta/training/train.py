@@ -281,9 +281,10 @@ def _start_of(run: PlannedRun, directory: RunDirectory | None, checkpoint: Check
 
 
 def _began(run: PlannedRun, checkpoint: Checkpoint | None) -> str:
-    """What a run starts from."""
+    """What a run starts from, and what its algorithm says about that."""
+    remark = f"; {run.request.algorithm.remark}" if run.request.algorithm.remark else ""
     if checkpoint is None:
-        return f"; {run.request.origin}" if run.request.origin else ""
+        return (f"; {run.request.origin}" if run.request.origin else "") + remark
     replayable = run.request.env.is_replayable
     new_episodes = "" if replayable else ", which start new episodes because their state cannot be saved"
     dropped = checkpoint.in_flight and not fits(run.plan, checkpoint.in_flight)
@@ -291,4 +292,4 @@ def _began(run: PlannedRun, checkpoint: Checkpoint | None) -> str:
     refills = "fills anew, because it was not saved (--save-replay saves it)"
     texts = {"continues": "continues where it was", "refills": refills}
     rebuilt = "".join(f"; its {field} {texts[how]}" for field, how in resumption(run.trained, checkpoint).items())
-    return f"{new_episodes}; resumed after {checkpoint.steps:,} steps{without}{rebuilt}"
+    return f"{new_episodes}; resumed after {checkpoint.steps:,} steps{without}{rebuilt}{remark}"
