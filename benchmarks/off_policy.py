@@ -3,7 +3,7 @@
 The same networks, batches and ratio of updates to steps on all sides: SAC 256 x 256, 256 steps per update, an update
 per step; DQN 64 x 64, 32 steps per update, an update per four steps. Stable-Baselines3 has one environment, as is its
 default; we and rejax have eight. It runs with one thread and with two: which is faster depends on the machine and on
-the size of the networks.
+the size of the networks. Ours also runs SAC with `--compute bfloat16`; its peers compute in float32 all the same.
 """
 
 import argparse
@@ -22,12 +22,14 @@ from fragmenta.engines import LocalEngine
 from off_policy_peer import DQN_SIZES, SAC_SIZES
 from sides import ask
 
+COMPUTE = {"sac": ("float32", "bfloat16"), "dqn": ("float32",)}
 
-def ours(name: str, seconds: float) -> float:
+
+def ours(name: str, compute: str, seconds: float) -> float:
     """Environment steps per second in steady state, after learning has started."""
     sizes = SAC_SIZES if name == "sac" else DQN_SIZES
     settings: dict[str, Any] = {"num_envs": 8, "hidden": (sizes["width"],) * 2, "batch_size": sizes["batch"]}
-    settings |= {"buffer_size": sizes["buffer"], "learning_starts": 1_000, "total_steps": 10**7}
+    settings |= {"buffer_size": sizes["buffer"], "learning_starts": 1_000, "total_steps": 10**7, "compute": compute}
     if name == "sac":
         algorithm, env = fragmenta.SAC(horizon=1, updates=8, **settings), fragmenta.make("Pendulum-v1")
     else:
@@ -59,17 +61,20 @@ def main() -> None:
         "rejax": HERE / f".venv-rejax-{jax.__version__}/bin/python",
     }
     script = Path(__file__).with_name("off_policy_peer.py")
-    for name in ("sac", "dqn"):
-        ratios: dict[str, list[float]] = {library: [] for library in pythons}
+    print(f"jax {jax.__version__}")
+    for name, types in COMPUTE.items():
+        ratios: dict[tuple[str, str], list[float]] = {}
         for _ in range(options.rounds):
+            rates = {compute: ours(name, compute, options.seconds) for compute in types}
+            print(f"{name}: ours {', '.join(f'{c} {rate:,.0f}' for c, rate in rates.items())} steps/s", flush=True)
             for library, python in pythons.items():
-                rate = ours(name, options.seconds)
                 peer = ask([python, script, library, name, str(options.seconds)], deadline=600)["rate"]
-                ratios[library].append(rate / peer)
-                print(f"{name}: ours {rate:,.0f} steps/s, {library} {peer:,.0f}", flush=True)
-        for library, values in ratios.items():
+                print(f"{name}: {library} {peer:,.0f} steps/s", flush=True)
+                for compute, rate in rates.items():
+                    ratios.setdefault((compute, library), []).append(rate / peer)
+        for (compute, library), values in ratios.items():
             spread = f"{min(values):.2f} to {max(values):.2f}"
-            print(f"{name}: {statistics.median(values):.2f}x {library} ({spread})", flush=True)
+            print(f"{name} {compute}: {statistics.median(values):.2f}x {library} ({spread})", flush=True)
 
 
 if __name__ == "__main__":

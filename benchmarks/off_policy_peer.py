@@ -66,7 +66,7 @@ def rejax(name: str, _: float) -> None:
         jax.block_until_ready(compiled(jax.random.PRNGKey(1)))
         return time.perf_counter() - began
 
-    short, long = (200, 1_200) if name == "sac" else (2_000, 22_000)
+    short, long = (200, 700) if name == "sac" else (2_000, 22_000)
     rate = 8 * (long - short) / (trained(long) - trained(short))
     answer(rate, gradient_steps=rate if name == "sac" else rate / 4)
 

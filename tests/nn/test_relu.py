@@ -40,7 +40,7 @@ def test_copies_under_vmap_are_networks_of_their_own() -> None:
     network = ReluMLP((16,), 3, copies=2, compute="bfloat16")
     x = jax.random.normal(jax.random.key(1), (4, 32, 5))
     params = jax.vmap(network.init)(jax.random.split(jax.random.key(2), 4), x)
-    gradient = jax.grad(lambda params, x: jnp.sum(network.apply(params, x) ** 2))
+    gradient = jax.grad(lambda params, x: jnp.sum(jnp.square(jnp.asarray(network.apply(params, x)))))
     together = jax.jit(jax.vmap(gradient))(params, x)
     for i in range(4):
         alone = gradient(jax.tree.map(lambda leaf, i=i: leaf[i], params), x[i])
