@@ -171,7 +171,7 @@ def test_actors_shards_and_learner_drift(algorithm: Any, env: Any) -> None:
     check_ratios(algorithm, result, starts_after=2)
     assert 0 < result.summary["lag_max"] < 40
     assert int(result.state.learner.updates) > 0
-    assert int(result.state.replay.filled) > 0
+    assert min(result.state.replay.filled) > 0
 
 
 @dataclasses.dataclass(frozen=True)

@@ -111,7 +111,7 @@ def test_a_run_goes_on_although_actors_shards_and_learners_are_killed(
     check_messages(capfd.readouterr().err, iterations, is_large)
     assert run.replaced == len(VICTIMS)
     assert int(run.state.learner.updates) > 0
-    assert int(run.state.replay.filled) > 0
+    assert min(run.state.replay.filled) > 0
 
 
 @pytest.mark.full

@@ -194,6 +194,46 @@ def test_frames_that_are_stored_once_give_the_same_stacks(stack: int, n_step: in
         jax.tree.map(np.testing.assert_array_equal, whole, single)
 
 
+@pytest.mark.parametrize("stack", [0, 2])
+def test_one_part_may_start_anew_without_the_others(stack: int) -> None:
+    """As after the loss of a shard: each part keeps, draws and counts as if it were alone."""
+    steps, count = stacked_trajectories(2, 60, "repeats", 0.05), 5
+    insert, span = jax.jit(insert_steps, static_argnums=2), 3
+
+    def empty(envs: slice) -> Replay:
+        return empty_replay(jax.tree.map(lambda x: x[0, envs], steps), LENGTH, prioritized=True, stack=stack)
+
+    def joined(first: Replay, rest: Replay) -> Replay:
+        whole = jax.eval_shape(lambda: empty(slice(ENVS)))
+
+        def join(like: jax.ShapeDtypeStruct, a: jax.Array, b: jax.Array) -> jax.Array:
+            axis = next(i for i, (x, y) in enumerate(zip(a.shape, b.shape, strict=True)) if x != y)
+            assert like.shape[axis] == ENVS
+            return jnp.concatenate([a, b], axis)
+
+        return jax.tree.map(join, whole, first, rest)
+
+    parts = slice(1), slice(1, ENVS)
+    alone = [empty(envs) for envs in parts]
+    together = joined(*alone)
+    for start in range(0, 60, count):
+        if start == 40:
+            alone[0] = empty(parts[0])
+            together = joined(*alone)
+        part = jax.tree.map(lambda x: x[start : start + count], steps)  # noqa: B023
+        part = jax.vmap(lambda step: single_frames(step, stack))(part) if stack else part
+        together = insert(together, part, span)
+        for i, envs in enumerate(parts):
+            alone[i] = insert(alone[i], jax.tree.map(lambda x: x[:, envs], part), span)  # noqa: B023
+        jax.tree.map(np.testing.assert_array_equal, together, joined(*alone))
+        whole = sample_steps(together, keys(start), 40, GAMMA, span, 0.5)
+        for replay, envs in zip(alone, parts, strict=True):
+            one = sample_steps(replay, keys(start)[envs], 40, GAMMA, span, 0.5)
+            jax.tree.map(lambda a, b: np.testing.assert_array_equal(a[:, envs], b), whole, one)  # noqa: B023
+    assert list(together.filled) == [LENGTH] * ENVS
+    assert list(together.inserted) == [20, 60, 60]
+
+
 def test_frames_stored_once_take_little_more_than_the_frames() -> None:
     step = jax.tree.map(lambda x: x[0], stacked_trajectories(4, 1, "zeros", 0.0))
     frames = jax.eval_shape(lambda: empty_replay(step, 10_000, stack=4)).steps.observation

@@ -80,11 +80,11 @@ def test_free_running_shards_copy_all_but_the_replay() -> None:
         copied = {names[i] for worker in engine._workers for i in worker.state_copy}
         assert copied
         assert not [name for name in copied if name.startswith("replay")]
-        assert int(jax.tree.unflatten(structure, engine.state()).replay.filled) > 0, "while its worker goes on"
+        assert min(jax.tree.unflatten(structure, engine.state()).replay.filled) > 0, "while its worker goes on"
         engine.finish()
         replay = jax.tree.unflatten(structure, engine.state()).replay
     assert isinstance(replay.steps.reward, np.ndarray), "joined in host memory"
-    assert np.abs(replay.steps.observation[: int(replay.filled)]).max(axis=(0, 2)).all(), "the steps of all"
+    assert np.abs(replay.steps.observation[: min(replay.filled)]).max(axis=(0, 2)).all(), "the steps of all"
 
 
 def test_the_size_of_a_replay_does_not_change_what_is_learned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -106,15 +106,16 @@ class OffPolicy(Replaying):
         replay = self.insert(state.replay, trajectory)
         importance = self.importance + (1.0 - self.importance) * jnp.minimum(steps / self.total_steps, 1.0)
         batches = self.sample(replay, sample_keys, importance)
-        # Not by the steps of the run: a resumed one may have an empty replay.
-        is_ready = state.replay.filled * state.envs >= jnp.minimum(self.learning_starts, self.rows * state.envs)
-        is_ready &= replay.filled >= self.span
+        # Not by the steps of the run: a resumed one may have an empty replay, or one that is empty in part.
+        is_drawn = state.replay.filled * state.envs >= jnp.minimum(self.learning_starts, self.rows * state.envs)
+        is_drawn &= replay.filled >= self.span
+        is_ready = jnp.all(is_drawn)
         moments, batches = self.to_learn(state, batches, is_ready)
         learner, error, losses = self.learn(env, state.learner, batches, learn_keys, is_ready)
         if self.prioritized:
             replay = self.prioritize(replay, batches.rows, error)
-        replay = replay._replace(draws=replay.draws + is_ready)
-        ratio = replay.draws / replay.inserted * (self.updates * self.batch_size / self.num_envs)
+        replay = replay._replace(draws=replay.draws + is_drawn)
+        ratio = jnp.mean(replay.draws / replay.inserted) * (self.updates * self.batch_size / self.num_envs)
         state = state._replace(world=world, learner=learner, replay=replay, keys=keys, memory=memory, moments=moments)
         return state._replace(iteration=state.iteration + 1), losses | {"replay_ratio": ratio}
 

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from fragmenta.envs import Transition
-from fragmenta.rl.minibatches import take_steps
+from fragmenta.rl.minibatches import put_steps, take_steps
 
 ENDS = 8
 """Steps per last frame of an episode for which there is memory."""
@@ -40,7 +40,7 @@ class Frames(NamedTuple):
     """The newest frame of each observation, by step and environment: of those in the replay, of the steps before them
     that their stacks contain, and of the observation that follows; step `i` is in row `i` modulo the number of rows."""
     inserted: jax.Array
-    """The number of steps so far."""
+    """The number of steps of each environment so far."""
     age: jax.Array
     """How many frames of its own episode precede the newest one in the stack of each step."""
     repeats: jax.Array
@@ -85,7 +85,7 @@ def empty_frames(frame: Any, stack: int, length: int) -> Frames:
     ends = max(length // ENDS, min(length, FEWEST_ENDS))
     return Frames(
         newest=jnp.zeros((length + stack, envs, *shape), frame.dtype),
-        inserted=jnp.zeros((), jnp.int32),
+        inserted=jnp.zeros(envs, jnp.int32),
         age=jnp.zeros((length, envs), jnp.uint8),
         repeats=jnp.zeros((length, envs), bool),
         ends=jnp.zeros((envs, ends, *shape), frame.dtype),
@@ -98,8 +98,7 @@ def empty_frames(frame: Any, stack: int, length: int) -> Frames:
 def add_frames(frames: Frames, rows: jax.Array, latest: LatestFrame, following: jax.Array, ended: jax.Array) -> Frames:
     """Add the frames of a trajectory whose steps are in these rows of the replay, given where episodes ended in it."""
     count, stack = ended.shape[0], frames.stack
-    slots = (frames.inserted + jnp.arange(count + 1)) % frames.newest.shape[0]
-    written = frames.newest.at[slots].set(jnp.concatenate([latest.frame, following[-1:]]), mode="promise_in_bounds")
+    slots = (frames.inserted + jnp.arange(count + 1)[:, None]) % frames.newest.shape[0]
     # After the loss of a life an episode ends, but its stack of frames may go on.
     starts = jnp.concatenate([frames.is_over[None], ended[:-1]]) & latest.is_alone
 
@@ -109,19 +108,20 @@ def add_frames(frames: Frames, rows: jax.Array, latest: LatestFrame, following: 
         after = age, jnp.where(is_start, repeats, before[1])
         return after, after
 
-    last = (rows[0] - 1) % frames.length
-    carry = frames.age[last].astype(jnp.int32), frames.repeats[last]
+    last = (rows[:1] - 1) % frames.length
+    last_age, last_repeats = take_steps((frames.age, frames.repeats), last)
+    carry = last_age[0].astype(jnp.int32), last_repeats[0]
     _, (age, repeats) = jax.lax.scan(follow, carry, (starts, latest.repeats))
     end = frames.ended + jnp.cumsum(ended, axis=0, dtype=jnp.int32) - 1
     total = frames.ended + jnp.sum(ended, axis=0, dtype=jnp.int32)
     return Frames(
-        newest=written,
+        newest=put_steps(frames.newest, slots, jnp.concatenate([latest.frame, following[-1:]])),
         inserted=frames.inserted + count,
-        age=frames.age.at[rows].set(age.astype(jnp.uint8)),
-        repeats=frames.repeats.at[rows].set(repeats),
+        age=put_steps(frames.age, rows, age),
+        repeats=put_steps(frames.repeats, rows, repeats),
         ends=_write_ends(frames.ends, ended, end, total, following),
         ended=total,
-        end=frames.end.at[rows].set(end),
+        end=put_steps(frames.end, rows, end),
         is_over=ended[-1],
     )
 
@@ -155,11 +155,13 @@ def observations(
 
 
 def end_stacks(frames: Frames, newest: jax.Array, is_new: jax.Array) -> Frames:
-    """New episodes start after the steps in row `newest`, the latest ones, and `is_new` says which had not ended."""
-    following = frames.newest[frames.inserted % frames.newest.shape[0]]
-    ends = _write_ends(frames.ends, is_new[None], frames.ended[None], frames.ended + is_new, following[None])
-    end = frames.end.at[newest].set(jnp.where(is_new, frames.ended, frames.end[newest]))
-    return frames._replace(ends=ends, ended=frames.ended + is_new, end=end, is_over=jnp.ones_like(frames.is_over))
+    """New episodes start after the latest steps, which are in these rows (one per environment), and `is_new` says which
+    had not ended."""
+    following = take_steps(frames.newest, (frames.inserted % frames.newest.shape[0])[None])
+    total = frames.ended + is_new[0]
+    ends = _write_ends(frames.ends, is_new, frames.ended[None], total, following)
+    end = put_steps(frames.end, newest, jnp.where(is_new, frames.ended, take_steps(frames.end, newest)))
+    return frames._replace(ends=ends, ended=total, end=end, is_over=jnp.ones_like(frames.is_over))
 
 
 def _write_ends(ends: jax.Array, ended: jax.Array, end: jax.Array, total: jax.Array, following: jax.Array) -> jax.Array:

@@ -40,3 +40,13 @@ def take_steps(trajectory: Any, steps: jax.Array) -> Any:
         return jnp.take_along_axis(x, index, axis=0, mode="promise_in_bounds")
 
     return jax.tree.map(take, trajectory)
+
+
+def put_steps(trajectory: Any, steps: jax.Array, new: Any) -> Any:
+    """The trajectory with `new` as the steps in each environment's column of `steps`: what `take_steps` then reads."""
+
+    def put(x: jax.Array, new: jax.Array) -> jax.Array:
+        columns = jnp.arange(steps.shape[1])
+        return x.at[steps, columns].set(new.astype(x.dtype), mode="promise_in_bounds")
+
+    return jax.tree.map(put, trajectory, new)

@@ -42,11 +42,10 @@ def add_rows(
     """After `count` rows were written at `position`, with `filled` before them: the newest `incomplete` ones must not
     be drawn yet, and as many before them, if there are any, may be from now on."""
     number = jnp.arange(count + incomplete)
-    row = (position - incomplete + number) % length
-    may_be_drawn = (number < count) & (number >= incomplete - filled)
+    row = (position[:, None] - incomplete + number) % length
+    may_be_drawn = (number < count) & (number >= incomplete - filled[:, None])
     new = may_be_drawn * priorities.largest[:, None]
-    write = jax.vmap(_write, in_axes=(0, None, 0))
-    return priorities._replace(levels=write(priorities.levels, row, new))
+    return priorities._replace(levels=jax.vmap(_write)(priorities.levels, row, new))
 
 
 def set_rows(priorities: Priorities, rows: jax.Array, values: jax.Array) -> Priorities:

@@ -1,8 +1,8 @@
 """Replay: the latest steps of every environment, and batches drawn from them.
 
-A ring per environment, all at the same position: inserting is one slice for all of them, and a batch takes as many
-steps of each environment as of any other, drawn with that environment's key. So a replica that holds some environments
-inserts and samples without the others.
+A ring per environment, with counters of its own, and a batch takes as many steps of each environment as of any other,
+drawn with that environment's key. So a replica that holds some environments inserts and samples without the others, may
+be ahead of them, and may start anew alone.
 """
 
 from typing import Any, NamedTuple
@@ -12,12 +12,12 @@ import jax.numpy as jnp
 
 from fragmenta.envs import Transition
 from fragmenta.rl.frames import Frames, add_frames, empty_frames, end_stacks, observations, single_frames
-from fragmenta.rl.minibatches import take_steps
+from fragmenta.rl.minibatches import put_steps, take_steps
 from fragmenta.rl.priorities import Priorities, add_rows, draw_rows, no_priorities
 
 
 class Replay(NamedTuple):
-    """The latest steps; time and environments are the leading axes."""
+    """The latest steps; time and environments are the leading axes. Counters have an entry per environment."""
 
     steps: Transition
     """If observations are stored as frames, they are `Frames`, and `next_observation` is empty."""
@@ -26,9 +26,9 @@ class Replay(NamedTuple):
     filled: jax.Array
     """How many rows hold steps."""
     inserted: jax.Array
-    """How many steps of each environment there were, also those that were replaced since."""
+    """How many steps there were, also those that were replaced since."""
     draws: jax.Array
-    """How many of the iterations that inserted them also learned from what they drew."""
+    """How many of the iterations that inserted them also drew some to learn from."""
     priorities: Any = ()
     """`Priorities` of the rows; empty if all are drawn alike."""
     memory: Any = ()
@@ -71,9 +71,9 @@ def empty_replay(step: Transition, length: int, prioritized: bool = False, stack
     if stack:
         latest = jax.eval_shape(lambda step: single_frames(step, stack).observation, step)
         steps = steps._replace(observation=empty_frames(latest.frame, stack, length))
-    zero = jnp.zeros((), jnp.int32)
-    priorities = no_priorities(length, step.reward.shape[0]) if prioritized else ()
-    return Replay(steps, zero, zero, zero, zero, priorities)
+    envs = step.reward.shape[0]
+    zero = jnp.zeros(envs, jnp.int32)
+    return Replay(steps, zero, zero, zero, zero, no_priorities(length, envs) if prioritized else ())
 
 
 def insert_steps(replay: Replay, trajectory: Transition, n_step: int = 1, memory: Any = ()) -> Replay:
@@ -86,21 +86,19 @@ def insert_steps(replay: Replay, trajectory: Transition, n_step: int = 1, memory
     # A scatter of at least two rows, because XLA makes a slice update of one row, repeats that wherever the result is
     # read, and then needs a copy of all rows.
     source = jnp.arange(max(count, 2)) % count
-    written = (replay.position + source) % replay.length
-
-    def write(rows: jax.Array, new: jax.Array) -> jax.Array:
-        return rows.at[written].set(new[source].astype(rows.dtype), mode="promise_in_bounds")
+    written = (replay.position + source[:, None]) % replay.length
 
     priorities = replay.priorities
     if isinstance(priorities, Priorities):
         priorities = add_rows(priorities, replay.position, replay.filled, count, n_step - 1, replay.length)
     frames, rest = replay.steps.observation, replay.steps
     if isinstance(frames, Frames):
-        rows = (replay.position + jnp.arange(count)) % replay.length
+        rows = (replay.position + jnp.arange(count)[:, None]) % replay.length
         ended = trajectory.terminated | trajectory.truncated
         frames = add_frames(frames, rows, trajectory.observation, trajectory.next_observation, ended)
         rest, trajectory = (x._replace(observation=(), next_observation=()) for x in (rest, trajectory))
-    steps = jax.tree.map(write, rest, trajectory)
+    new, remembered = jax.tree.map(lambda x: x[source], (trajectory, memory))
+    steps = put_steps(rest, written, new)
     return Replay(
         steps._replace(observation=frames) if isinstance(frames, Frames) else steps,
         (replay.position + count) % replay.length,
@@ -108,7 +106,7 @@ def insert_steps(replay: Replay, trajectory: Transition, n_step: int = 1, memory
         replay.inserted + count,
         replay.draws,
         priorities,
-        jax.tree.map(write, replay.memory, memory),
+        put_steps(replay.memory, written, remembered),
     )
 
 
@@ -137,8 +135,8 @@ def draw_starts(
         rows, likelihood = draw_rows(replay.priorities, keys, per_env)
         weight = (jnp.maximum(likelihood, 1e-12) * available) ** -importance
         return rows, weight
-    draw = jax.vmap(lambda key: jax.random.randint(key, (per_env,), 0, available), out_axes=1)
-    age = draw(keys) + length  # the newest row has age 1
+    draw = jax.vmap(lambda key, available: jax.random.randint(key, (per_env,), 0, available), out_axes=1)
+    age = draw(keys, available) + length  # the newest row has age 1
     rows = (replay.position - age) % replay.length
     return rows, jnp.ones(rows.shape)
 
@@ -191,10 +189,10 @@ def observations_at(replay: Replay, rows: jax.Array) -> tuple[Any, Any, jax.Arra
 
 def end_episodes(replay: Replay) -> Replay:
     """Mark the newest steps as truncated: the environments start new episodes after them."""
-    newest = (replay.position - 1) % replay.length
+    newest = ((replay.position - 1) % replay.length)[None]
     steps = replay.steps
-    goes_on = ~(steps.terminated[newest] | steps.truncated[newest])
-    cut = steps.truncated.at[newest].set(goes_on | steps.truncated[newest])
+    terminated, truncated = take_steps((steps.terminated, steps.truncated), newest)
+    cut = put_steps(steps.truncated, newest, ~terminated)
     if isinstance(steps.observation, Frames):
-        steps = steps._replace(observation=end_stacks(steps.observation, newest, goes_on))
+        steps = steps._replace(observation=end_stacks(steps.observation, newest, ~(terminated | truncated)))
     return replay._replace(steps=steps._replace(truncated=cut))
