@@ -18,7 +18,7 @@ import fragmenta
 from fragmenta import Cluster, EnvOptions, Fragment, Plan, RunOptions, make
 from fragmenta.engines import EngineOptions, ProcessLocation, Setup
 from fragmenta.engines.crew import Crew
-from fragmenta.engines.dispatch import links
+from fragmenta.engines.dispatch import routes
 from fragmenta.engines.ends import Ends
 from fragmenta.worker.channels.exchange import PipeExchange
 from helpers import assert_same, cpu_cluster, planned
@@ -42,9 +42,9 @@ def merged_plan() -> tuple[Plan, Cluster]:
 
 
 @pytest.mark.parametrize("shares_memory", [True, False])
-def test_links_of_fragments_of_any_name_are_opened(shares_memory: bool) -> None:
+def test_routes_of_fragments_of_any_name_are_opened(shares_memory: bool) -> None:
     exchange = PipeExchange("127.0.0.1", bytes(32))
-    opened = [Ends(exchange).open(link, shares_memory)["name"] for link in links(merged_plan()[0])]
+    opened = [Ends(exchange).open(route, shares_memory)["name"] for route in routes(merged_plan()[0])]
     exchange.close()
     assert len(set(opened)) == len(opened) > 1
 

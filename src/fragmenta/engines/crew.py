@@ -10,7 +10,7 @@ from typing import Any
 from fragmenta.coordinator.fingerprint import fingerprint
 from fragmenta.engines.base import ProcessLocation, Setup
 from fragmenta.engines.control import Connection, FailedError, Inbox, LostError, Peer
-from fragmenta.engines.dispatch import links
+from fragmenta.engines.dispatch import routes
 from fragmenta.engines.job import pickled_job
 from fragmenta.engines.launcher import Launcher
 from fragmenta.engines.reception import Reception
@@ -39,7 +39,7 @@ class Crew:
         self.peers: dict[int, Peer] = {}
         self.patience = max(STARTING_SECONDS, setup.deadline)
         """How long a process may take to start, to compile, or to connect."""
-        self._setup, self._launcher, self._links = setup, launcher, links(setup.plan)
+        self._setup, self._launcher, self._routes = setup, launcher, routes(setup.plan)
         self._beat = min(BEAT_SECONDS, setup.options.watchdog / 4)
         self._fingerprint = fingerprint(setup.plan, setup.algorithm, setup.env)
         self._job = pickled_job(setup)
@@ -97,23 +97,23 @@ class Crew:
     def connect(self, indices: Iterable[int] | None = None) -> None:
         """Set up all connections again, or those of some processes."""
         ways = [
-            (link, self._index(link.producer, link.source), self._index(link.consumer, link.target))
-            for link in self._links
+            (route, self._index(route.producer, route.source), self._index(route.consumer, route.target))
+            for route in self._routes
         ]
         if indices is not None:
             chosen = set(indices)
-            ways = [(link, a, b) for link, a, b in ways if {a, b} & chosen]
+            ways = [(route, a, b) for route, a, b in ways if {a, b} & chosen]
         receivers: dict[int, dict[str, bool]] = {}
-        for link, a, b in ways:
-            receivers.setdefault(b, {})[link.name] = self._shares_memory(a, b)
-        answers = self.ask({b: {"links": names} for b, names in receivers.items()}, "open", self.patience)
+        for route, a, b in ways:
+            receivers.setdefault(b, {})[route.name] = self._shares_memory(a, b)
+        answers = self.ask({b: {"routes": names} for b, names in receivers.items()}, "open", self.patience)
         addresses: dict[int, dict[str, Any]] = {}
-        for link, a, b in ways:
-            addresses.setdefault(a, {})[link.name] = answers[b][0]["addresses"][link.name]
+        for route, a, b in ways:
+            addresses.setdefault(a, {})[route.name] = answers[b][0]["addresses"][route.name]
         orders = {a: {"addresses": targets} for a, targets in addresses.items()}
         unreached = {a: answer["unreached"] for a, (answer, _) in self.ask(orders, "connect", self.patience).items()}
-        for link, a, b in ways:
-            if unreached[a] == link.name:
+        for route, a, b in ways:
+            if unreached[a] == route.name:
                 raise self._loss([b]) or LostError(f"{self.names[b]} could not be reached by {self.names[a]}")
 
     def ask(self, details: dict[int, dict[str, Any]], what: str, timeout: float) -> dict[int, Any]:

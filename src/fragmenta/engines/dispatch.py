@@ -57,7 +57,7 @@ def compile_plan(plan: Plan) -> list[list[Deployment]]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Link:
+class Route:
     """A connection from one replica to another: for one interface, or for all interfaces between two fragments that do
     not wait for each other."""
 
@@ -74,7 +74,7 @@ class Link:
 
     @property
     def box(self) -> tuple[str, str, int]:
-        """Identifies the mailbox that it shares with other links: all consumers of `latest` values share one."""
+        """Identifies the mailbox that it shares with other routes: all consumers of `latest` values share one."""
         return self.producer, self.consumer, 0 if self.delivery.kind == "latest" else self.target
 
     @property
@@ -84,21 +84,21 @@ class Link:
         return f"{self.producer}.{self.source}-{self.consumer}.{self.target}-{value}"
 
 
-def links(plan: Plan) -> list[Link]:
-    """All links of a plan."""
+def routes(plan: Plan) -> list[Route]:
+    """All routes of a plan."""
     replicas = {program.fragment.name: program.replicas for program in plan.programs}
     result, bundles = [], {}
     for interface in plan.interfaces:
         ends = interface.producer, interface.consumer
         if interface.delivery.kind == "every":
-            result += [Link(ends[0], a, ends[1], b, (interface,)) for a, b in _pairs(interface, replicas)]
+            result += [Route(ends[0], a, ends[1], b, (interface,)) for a, b in _pairs(interface, replicas)]
         else:
             bundles.setdefault(ends, []).append(interface)
     for (producer, consumer), interfaces in bundles.items():
         pairs = [(a, b) for a in range(replicas[producer]) for b in range(replicas[consumer])]
         if interfaces[0].delivery.kind == "any" and replicas[consumer] > 1:
             pairs = [(a, b) for a, b in pairs if a == b]
-        result += [Link(producer, a, consumer, b, tuple(interfaces)) for a, b in pairs]
+        result += [Route(producer, a, consumer, b, tuple(interfaces)) for a, b in pairs]
     return result
 
 
@@ -106,32 +106,32 @@ def ports_of(
     plan: Plan,
     fragment: str,
     replica: int,
-    sender: Callable[[Link], Sender],
-    receiver: Callable[[Link], Receiver],
-    mailbox: Callable[[list[Link]], Mailbox],
+    sender: Callable[[Route], Sender],
+    receiver: Callable[[Route], Receiver],
+    mailbox: Callable[[list[Route]], Mailbox],
 ) -> Ports:
-    """The ports of one replica: `sender` and `receiver` return an end of a link, `mailbox` that of several links."""
+    """The ports of one replica: `sender` and `receiver` return an end of a route, `mailbox` that of several routes."""
     ports = Ports({}, {}, {}, {}, {})
-    boxes: dict[tuple[bool, str], list[Link]] = {}
+    boxes: dict[tuple[bool, str], list[Route]] = {}
     for interface in plan.interfaces:
         if interface.producer == fragment and interface.delivery.kind == "every":
             # Only the first replica sends a value that all replicas hold whole.
             ports.outgoing[interface.key] = []
-    for link in links(plan):
-        sends = (link.producer, link.source) == (fragment, replica)
-        if not sends and (link.consumer, link.target) != (fragment, replica):
+    for route in routes(plan):
+        sends = (route.producer, route.source) == (fragment, replica)
+        if not sends and (route.consumer, route.target) != (fragment, replica):
             continue
-        if link.delivery.kind != "every":
-            boxes.setdefault((sends, link.consumer if sends else link.producer), []).append(link)
+        if route.delivery.kind != "every":
+            boxes.setdefault((sends, route.consumer if sends else route.producer), []).append(route)
             continue
-        key = link.interfaces[0].key
+        key = route.interfaces[0].key
         if sends:
-            ports.outgoing.setdefault(key, []).append(sender(link))
+            ports.outgoing.setdefault(key, []).append(sender(route))
         else:
-            ports.incoming.setdefault(key, []).append(receiver(link))
+            ports.incoming.setdefault(key, []).append(receiver(route))
     for (sends, other), group in boxes.items():
         if sends and group[0].delivery.kind == "reply":
-            ports.replies[other] = [mailbox([link]) for link in group]
+            ports.replies[other] = [mailbox([route]) for route in group]
             continue
         (ports.posts if sends else ports.pickups)[other] = mailbox(group)
     return ports
@@ -143,9 +143,9 @@ def assign(
     channel: Callable[[], MemoryChannel],
     mailbox: Callable[[Delivery], Mailbox],
 ) -> list[Assignment]:
-    """One assignment per worker, all in this process; both ends of a link are the same object."""
-    channels = {link.name: channel() for link in links(plan) if link.delivery.kind == "every"}
-    boxes = {link.box: link.delivery for link in links(plan) if link.delivery.kind != "every"}
+    """One assignment per worker, all in this process; both ends of a route are the same object."""
+    channels = {route.name: channel() for route in routes(plan) if route.delivery.kind == "every"}
+    boxes = {route.box: route.delivery for route in routes(plan) if route.delivery.kind != "every"}
     mailboxes = {box: mailbox(delivery) for box, delivery in boxes.items()}
 
     return [
@@ -156,8 +156,8 @@ def assign(
                 plan,
                 program.fragment.name,
                 replica,
-                lambda link: channels[link.name],
-                lambda link: channels[link.name],
+                lambda route: channels[route.name],
+                lambda route: channels[route.name],
                 lambda group: mailboxes[group[0].box],
             ),
         )

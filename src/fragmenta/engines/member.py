@@ -134,7 +134,7 @@ class Member:
         return {"device": replica.device, "plan": replica.fingerprint, "holds_up": replica.env_steps_block}, []
 
     def _do_open(self, message: dict[str, Any], _: list[np.ndarray]) -> Any:
-        return {"addresses": self._replica.open(message["links"])}, []
+        return {"addresses": self._replica.open(message["routes"])}, []
 
     def _do_reset(self, _: dict[str, Any], arrays: list[np.ndarray]) -> Any:
         return {}, self._replica.reset(arrays[0])

@@ -9,7 +9,7 @@ import numpy as np
 
 from fragmenta.coordinator.fingerprint import fingerprint
 from fragmenta.coordinator.plan import project
-from fragmenta.engines.dispatch import Assignment, connections, links, ports_of, time_workers
+from fragmenta.engines.dispatch import Assignment, connections, ports_of, routes, time_workers
 from fragmenta.engines.ends import Ends
 from fragmenta.engines.holding import empty_part, hold_state
 from fragmenta.engines.in_flight import InFlight, split_in_flight
@@ -53,22 +53,22 @@ class ReplicaProcess:
             self.env_steps_block = pool.steps_here(count, 1)
 
     def open(self, shares_memory: dict[str, bool]) -> dict[str, Any]:
-        """Create the receiving ends of these links, given by name whether the sender shares memory; their addresses."""
-        chosen_links = [link for link in links(self.plan) if link.name in shares_memory]
-        return {link.name: self._ends.open(link, shares_memory[link.name]) for link in chosen_links}
+        """Create the receiving ends of these routes, by name whether the sender shares memory; their addresses."""
+        chosen_routes = [route for route in routes(self.plan) if route.name in shares_memory]
+        return {route.name: self._ends.open(route, shares_memory[route.name]) for route in chosen_routes}
 
     def connecting(self, addresses: dict[str, Any]) -> Callable[[], str | None]:
-        """A function that creates the sending ends to these addresses, in any thread, and returns the first link whose
+        """A function that creates the sending ends to these addresses, in any thread, and returns the first route whose
         receiver cannot be reached, if any. After a `stop`, its connections are not used.
         """
-        ends, chosen_links = self._ends, [link for link in links(self.plan) if link.name in addresses]
+        ends, chosen_routes = self._ends, [route for route in routes(self.plan) if route.name in addresses]
 
         def connect() -> str | None:
-            for link in chosen_links:
+            for route in chosen_routes:
                 try:
-                    ends.connect(link, addresses[link.name], self._deadline)
+                    ends.connect(route, addresses[route.name], self._deadline)
                 except (ConnectionError, TimeoutError, ClosedError):
-                    return link.name
+                    return route.name
             return None
 
         return connect
