@@ -3,6 +3,7 @@
 import dataclasses
 
 from fragmenta.errors import ConfigError
+from fragmenta.policies.machines import Machines
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,6 +33,8 @@ class Cluster:
     """The stages called in the same loop as `step`; filled in by Fragmenta."""
     apart: bool = False
     """Whether every device belongs to a separate process, so that replicas exchange values across processes."""
+    machines: Machines | None = None
+    """What the devices are part of: nodes, and the links between them; None if nobody described it."""
 
     def spread(self, count: int, skip: int = 0) -> tuple[str, ...]:
         """Devices for `count` replicas, round-robin, without the first `skip` devices if there are enough others."""
