@@ -5,7 +5,8 @@ directory. A comment right before a block, invisible to readers, says what is di
 
     <!-- run: --total-steps 2048 -->     flags added to every command of the block that has them
     <!-- run: total_steps=2048 -->       in Python: the value of this keyword, wherever it is passed
-    <!-- file: my_module.py -->          written to this file instead of run; several such blocks make up one file
+    <!-- file: my_module.py -->          written to this file instead of run, also a `text` block; several such blocks
+                                         make up one file
     <!-- setup ... -->                   with a block inside the comment: run, but not shown
     <!-- not run: it needs a GPU -->     not run, for this reason
 """
@@ -181,7 +182,7 @@ def run_page(page: Path) -> int:
     """Run the blocks of a page in the current directory, and print how each ends; the exit code is 1 if one fails."""
     failed = 0
     for block in blocks(page):
-        if block.language not in LANGUAGES:
+        if block.language not in LANGUAGES and "file" not in block.notes:
             continue
         started, problem = time.monotonic(), ""
         if "not run" in block.notes:
