@@ -19,7 +19,11 @@ SWITCHES: dict[str, tuple[Reference, tuple[float, ...], dict[str, Any]]] = {
     "c51": (cleanrl("c51", 481.2, 20.5, 500_000), (500, 500, 500), {"distribution": "c51"}),
     "quantile": (baselines(500, 50_000, "QR-DQN"), (495.9, 500, 500), {"distribution": "quantile"}),
     "noisy": (CARTPOLE_SOLVED, (500, 500, 500), {"noisy": True}),
-    "rainbow": (RLLIB_DQN, (), {"dueling": True, "prioritized": True, "distribution": "c51", "noisy": True}),
+    "rainbow": (
+        RLLIB_DQN,
+        (500, 500, 500),
+        {"dueling": True, "prioritized": True, "distribution": "c51", "noisy": True},
+    ),
 }
 """What others reached, what we did, and the switches of DQN. Its defaults are double with returns over three steps."""
 
