@@ -29,8 +29,13 @@ def fingerprint(plan: Plan, algorithm: Algorithm, env: Environment) -> str:
     """
     state = abstract_state(algorithm, env)
     traced = jax.make_jaxpr(iteration(algorithm, env))(state)
-    text = "\n".join([jax.__version__, str(plan), *_Listing().program(traced)])
+    text = "\n".join([jax.__version__, str(plan), program_text(traced)])
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def program_text(traced: Any) -> str:
+    """A traced program with its constants as text, equal in all processes that trace the same code."""
+    return "\n".join(_Listing().program(traced))
 
 
 class _Listing:

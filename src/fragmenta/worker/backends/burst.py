@@ -15,16 +15,23 @@ BURST_SECONDS = 0.1
 """Bursts double in size until one takes this long: Python overhead is negligible, and progress still shows."""
 
 
+def runs_in_bursts(schedule: Schedule, together: bool, has_members: bool) -> bool:
+    """Whether a fragment does nothing per iteration but compute, so that several fit into one call; `together` if its
+    replicas run as one program here, `has_members` if they exchange values across processes."""
+    if len(schedule.steps) != 1 or not isinstance(schedule.steps[0], Segment) or has_members:
+        return False  # replicas in other processes would have to agree on the count
+    return together or REPLICA not in schedule.steps[0].inputs  # else it depends on the replica's index
+
+
 def compile_burst(schedule: Schedule, where: Site, specs: dict[Key, jax.ShapeDtypeStruct]) -> Callable | None:
     """A program that takes an iteration count and the state, and returns the new state and all metrics.
 
     None if the fragment does more per iteration than compute: sends, receives and host stages need Python.
     """
-    if len(schedule.steps) != 1 or not isinstance(schedule.steps[0], Segment) or where.members:
-        return None  # replicas in other processes would have to agree on the count
+    if not runs_in_bursts(schedule, where.together > 1, bool(where.members)):
+        return None
     segment, program = schedule.steps[0], schedule.program
-    if REPLICA in segment.inputs and where.together == 1:
-        return None  # the program depends on the replica's index
+    assert isinstance(segment, Segment)
     raw = raw_function(segment, schedule, where)
     before = [program.graph.state_inputs[i].id for i in program.state]
     after = [program.graph.state_outputs[i].id for i in program.state]

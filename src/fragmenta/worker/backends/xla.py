@@ -14,10 +14,8 @@ from fragmenta.errors import ConfigError, unknown
 from fragmenta.graph.layout import PARTIAL, WHOLE, Layout, Split
 from fragmenta.tracing.jaxprs import key_dtype, key_generator
 from fragmenta.worker.backends.collectives import compile_with_collectives
+from fragmenta.worker.backends.unrolling import UNROLL
 from fragmenta.worker.steps import REPLICA, Key, Schedule, Segment
-
-UNROLL = {"gpu": 16}
-"""Unroll factor of loops over stages, per platform: on a GPU every round costs a kernel launch, on a CPU nothing."""
 
 
 @dataclasses.dataclass(frozen=True)

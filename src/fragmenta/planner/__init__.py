@@ -1,0 +1,1 @@
+"""The planner: predicts the speed of distribution policies, and chooses one."""

@@ -1,0 +1,92 @@
+"""What the steps of workers cost: what the profile knows and the simulator needs."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from fragmenta.graph import Program
+from fragmenta.worker.steps import Host, Schedule, Segment
+
+
+@dataclasses.dataclass(frozen=True)
+class Cost:
+    """What a computation costs where nothing else runs."""
+
+    seconds: float
+    cores: float = 1.0
+    """Cores that are busy while it runs, on average; on an accelerator, the share of it."""
+    spread: float = 0.0
+    """The standard deviation of `seconds` from one time to the next, as a share of it."""
+    interpreter: float = 0.0
+    """The share of the time in which it holds Python's global lock, so that other threads of its process wait."""
+    is_estimate: bool = False
+    """Whether it was computed from operations and bytes instead of measured."""
+
+    def times(self, factor: float) -> "Cost":
+        """The same, so many times as long."""
+        return dataclasses.replace(self, seconds=self.seconds * factor)
+
+
+@dataclasses.dataclass(frozen=True)
+class Hop:
+    """What a message from one replica to another costs: the work of either side, and the way between them."""
+
+    send: float
+    """Seconds of work of the sender."""
+    receive: float
+    """Seconds of work of the receiver."""
+    latency: float
+    """Seconds until it arrives, besides those for its bytes."""
+    bytes: int
+    bandwidth: float
+    """Bytes per second on the way; infinite where nothing is copied."""
+    shared: tuple[str, ...] = ()
+    """Resources that messages share on the way: the network of either node."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Overheads:
+    """Seconds that an engine takes besides the steps of its workers, measured on the machine at hand."""
+
+    round: float
+    """For each round of a loop that runs in Python."""
+    iteration: float
+    """For each iteration of a worker: its metrics, and its report."""
+    report: float
+    """For each iteration of the run: to record the metrics."""
+
+
+class Costs(Protocol):
+    """Where the simulator looks up what things cost."""
+
+    overheads: Overheads
+
+    def segment(self, schedule: Schedule, segment: Segment) -> Cost:
+        """One call of a segment."""
+        ...
+
+    def burst(self, schedule: Schedule) -> Cost | None:
+        """One iteration of a fragment that runs several per call; None if it does not."""
+        ...
+
+    def host(self, program: Program, step: Host) -> Cost:
+        """One call of a stage on the host, by one replica."""
+        ...
+
+    def hop(self, source: str, target: str, size: int) -> Hop:
+        """A message from a replica on one device to a replica on another."""
+        ...
+
+    def resources(self, program: Program, replica: int, cost: Cost) -> Mapping[str, float]:
+        """What a computation of a replica occupies."""
+        ...
+
+    @property
+    def capacities(self) -> Mapping[str, float]:
+        """How much there is of each resource."""
+        ...
+
+
+def nbytes(schedule: Schedule, keys: Any) -> int:
+    """Bytes of the values of these keys."""
+    return sum(schedule.shapes[key].bytes for key in keys)

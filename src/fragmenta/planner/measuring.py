@@ -1,0 +1,148 @@
+"""Measures units of work on the devices of this machine: compiled as a run would compile them."""
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fragmenta.engines.hardware import keep_compiled_programs
+from fragmenta.engines.holding import part_of_state
+from fragmenta.planner.costs import Cost
+from fragmenta.planner.units import Unit
+from fragmenta.worker.backends.burst import compile_burst
+from fragmenta.worker.backends.xla import Site, compile_segment, spec_of
+from fragmenta.worker.steps import REPLICA, Key
+
+BLOCK_SECONDS, BLOCKS = 0.05, 7
+"""A unit is called for at least so long between two looks at the clock, and so often."""
+LONGEST_SECONDS = 0.6
+"""After so long no further block is begun, if there are three."""
+
+Call = Callable[[int], None]
+"""Runs a unit so many times and waits for the results."""
+
+
+def site_here(unit: Unit) -> Site | None:
+    """Devices of this process that can compute it as those of its fragment would; None if there are too few."""
+    program = unit.schedule.program
+    devices = [device for device in jax.local_devices(backend=unit.kind) if _is_here(unit.kind)]
+    wide = unit.members if unit.members > 1 else unit.width
+    if len(devices) < wide:
+        return None
+    together = program.parts if program.together and (program.replicas == 1 or unit.members > 1) else 1
+    return Site(tuple(devices[:wide]), together, (program.fragment.axis or "") if together > 1 else "")
+
+
+def measure_units(units: Sequence[Unit], state: Sequence[Any], end: float) -> dict[str, Cost]:
+    """The costs of units, by identity. `state` has the leaves to start from, or None where any will do; no unit is
+    begun after `end`, by the monotonic clock."""
+    keep_compiled_programs()
+    costs: dict[str, Cost] = {}
+    here = [(unit, where) for unit in units if (where := site_here(unit))]
+    with ThreadPoolExecutor(max_workers=4, thread_name_prefix="fragmenta-profile") as pool:
+        calls = [pool.submit(_compiled, unit, where, state, end) for unit, where in here]
+        ready = [call.result() for call in calls]
+    for (unit, _), call in zip(here, ready, strict=True):
+        if call is not None and time.monotonic() < end:
+            costs[unit.identity] = _timed(call)
+    return costs
+
+
+def _is_here(kind: str) -> bool:
+    return any(device.platform == kind for device in jax.local_devices())
+
+
+def _compiled(unit: Unit, where: Site, state: Sequence[Any], end: float) -> Call | None:
+    if time.monotonic() >= end:
+        return None
+    schedule = unit.schedule
+    keys: set[Key] = {*unit.segment.inputs, *unit.segment.outputs, REPLICA}
+    program = schedule.program
+    before = [program.graph.state_inputs[i].id for i in program.state]
+    after = [program.graph.state_outputs[i].id for i in program.state]
+    if unit.is_burst:
+        keys |= {*before, *after, *(program.graph.metrics[i].id for i in program.metrics)}
+    specs = {key: spec_of(schedule, where, key) for key in keys if key in schedule.shapes}
+    known = part_of_state(program, 0, state) if where.together == 1 else _whole(program, state)
+    values = {program.graph.state_inputs[i].id: leaf for i, leaf in known.items()}
+    if unit.is_burst:
+        burst = compile_burst(schedule, where, specs)
+        assert burst is not None
+        return _burst_call(burst, [_value(specs[key], values.get(key)) for key in before])
+    compiled = compile_segment(unit.segment, schedule, where, specs)
+    inputs = [_value(specs[key], values.get(key)) for key in unit.segment.inputs]
+    return _segment_call(compiled, inputs, unit, specs)
+
+
+def _whole(program: Any, state: Sequence[Any]) -> dict[int, Any]:
+    """The leaves as replicas that run as one program hold them."""
+    from fragmenta.worker.backends.xla import to_raw
+
+    return {i: to_raw(state[i]) for i in program.state if isinstance(state[i], jax.Array)}
+
+
+def _value(spec: jax.ShapeDtypeStruct, known: Any) -> jax.Array:
+    """An array for an input: what it is at first, or if that is not known something of its shape."""
+    if known is not None and tuple(known.shape) == tuple(spec.shape) and known.dtype == spec.dtype:
+        return jax.device_put(jnp.copy(known), spec.sharding)
+    if jnp.issubdtype(spec.dtype, jnp.floating) and np.prod(spec.shape) < 2**24:
+        values = np.random.default_rng(0).normal(size=spec.shape) * 0.1
+        return jax.device_put(jnp.asarray(values, spec.dtype), spec.sharding)
+    return jnp.zeros(spec.shape, spec.dtype, device=spec.sharding)
+
+
+def _burst_call(burst: Callable[..., Any], state: list[jax.Array]) -> Call:
+    def call(times: int) -> None:
+        while times > 0:
+            count = min(times, 64)
+            results = burst(np.int32(count), *state)
+            state[:] = results[: len(state)]
+            times -= count
+        jax.block_until_ready(state)
+
+    return call
+
+
+def _segment_call(compiled: Any, inputs: list[jax.Array], unit: Unit, specs: Mapping[Key, Any]) -> Call:
+    """Calls a segment as a worker does, which waits for the results; donated inputs are the outputs that reuse them."""
+    kinds = [(s.shape, s.dtype) for s in (specs[key] for key in unit.segment.outputs)]
+    followers: dict[int, int] = {}
+    for i in unit.segment.donated:
+        spec = specs[unit.segment.inputs[i]]
+        free = [o for o, kind in enumerate(kinds) if kind == (spec.shape, spec.dtype) and o not in followers.values()]
+        if free:
+            followers[i] = free[0]
+
+    def call(times: int) -> None:
+        for _ in range(times):
+            for i in unit.segment.donated:
+                if inputs[i].is_deleted():
+                    inputs[i] = _value(specs[unit.segment.inputs[i]], None)
+            results = compiled(*inputs)
+            jax.block_until_ready(results[:1])
+            for i, o in followers.items():
+                inputs[i] = results[o]
+
+    return call
+
+
+def _timed(call: Call) -> Cost:
+    """The median of several blocks of calls."""
+    call(1)
+    started = time.perf_counter()
+    call(1)
+    count = max(1, round(BLOCK_SECONDS / max(time.perf_counter() - started, 1e-7)))
+    seconds: list[float] = []
+    began, busy = time.perf_counter(), time.process_time()
+    while len(seconds) < BLOCKS and (len(seconds) < 3 or time.perf_counter() - began < LONGEST_SECONDS):
+        started = time.perf_counter()
+        call(count)
+        seconds.append((time.perf_counter() - started) / count)
+    wall = time.perf_counter() - began
+    middle = statistics.median(seconds)
+    return Cost(middle, max(0.1, (time.process_time() - busy) / wall))

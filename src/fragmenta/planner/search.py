@@ -1,0 +1,112 @@
+"""Predicts how fast candidates are, and chooses one."""
+
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fragmenta.planner.candidates import Candidate
+from fragmenta.planner.costs import Cost
+from fragmenta.planner.measuring import measure_units
+from fragmenta.planner.plan_costs import PlanCosts
+from fragmenta.planner.profile import Profile
+from fragmenta.planner.simulate import Simulation, simulate
+from fragmenta.planner.units import Unit
+from fragmenta.policies.machines import Machines
+
+PROMISING = 0.6
+"""Candidates whose estimate is below this share of the best one are not measured."""
+CLEARLY = 1.03
+"""A candidate has to be so much faster than a simpler one to be chosen."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Prediction:
+    """What a candidate would do."""
+
+    candidate: Candidate
+    simulation: Simulation
+    steps_per_second: float
+    is_estimate: bool
+    """Whether some of what it computes was estimated, not measured."""
+
+
+class Predictor:
+    """Predicts candidates on one set of machines; what is measured is kept in a profile."""
+
+    def __init__(
+        self,
+        profile: Profile,
+        machines: Machines,
+        is_here: bool,
+        state: Callable[[], Sequence[Any]],
+        stepping: Callable[[Candidate], Cost | None],
+        steps: Callable[[Candidate], int],
+    ) -> None:
+        """`state` returns the initial leaves of the state, `stepping` what a step of a lane of host environments costs,
+        `steps` the environment steps of an iteration."""
+        self.profile, self.machines, self._is_here = profile, machines, is_here
+        self._state, self._stepping, self._steps = state, stepping, steps
+
+    def predict(self, candidate: Candidate) -> Prediction:
+        """Simulate a candidate with what is known."""
+        costs = self._costs(candidate)
+        simulation = simulate(candidate.plan, candidate.schedules, costs)
+        is_estimate = any(costs.unit_cost(unit).is_estimate for unit in costs.units)
+        rate = self._steps(candidate) / simulation.seconds
+        return Prediction(candidate, simulation, rate, is_estimate)
+
+    def measure(self, candidate: Candidate, end: float) -> bool:
+        """Measure what is not known of a candidate, until `end` by the monotonic clock; whether all of it is known."""
+        units = self._costs(candidate).units
+        missing = {unit.identity: unit for unit in units if unit.identity not in self.profile.units}
+        costs = measure_units(list(missing.values()), self._state(), end)
+        for unit in missing.values():
+            self.profile.add([unit], costs, self._device(candidate, unit))
+        return len(costs) == len(missing)
+
+    def is_known(self, candidate: Candidate) -> bool:
+        """Whether all that it computes was measured."""
+        return all(unit.identity in self.profile.units for unit in self._costs(candidate).units)
+
+    def _device(self, candidate: Candidate, unit: Unit) -> Any:
+        return self._costs(candidate).device(unit.schedule.program.fragment.devices[0])
+
+    def _costs(self, candidate: Candidate) -> PlanCosts:
+        return PlanCosts(
+            candidate.plan,
+            candidate.schedules,
+            self.profile,
+            self.machines,
+            candidate.is_apart,
+            self._is_here,
+            lambda _: self._stepping(candidate),
+        )
+
+
+def search(predictor: Predictor, options: Sequence[Candidate], seconds: float) -> list[Prediction]:
+    """Predictions of all candidates, the fastest first; the promising ones are measured for up to so many seconds."""
+    end = time.monotonic() + seconds
+    predictions = {id(option): predictor.predict(option) for option in options}
+    for option in options[:1] if seconds > 0 else ():  # the simplest: what is learned from it corrects the estimates
+        predictor.measure(option, end)
+    attempted = {id(option) for option in options[:1]}
+    while time.monotonic() < end:
+        predictions = {id(option): predictor.predict(option) for option in options}
+        ranked = sorted(predictions.values(), key=lambda prediction: -prediction.steps_per_second)
+        least = PROMISING * max(prediction.steps_per_second for prediction in ranked)
+        waiting = [p.candidate for p in ranked if p.steps_per_second >= least and id(p.candidate) not in attempted]
+        waiting = [candidate for candidate in waiting if not predictor.is_known(candidate)]
+        if not waiting:
+            break
+        attempted.add(id(waiting[0]))
+        predictor.measure(waiting[0], end)
+    return sorted((predictor.predict(option) for option in options), key=lambda p: -p.steps_per_second)
+
+
+def choice(predictions: Sequence[Prediction], options: Sequence[Candidate]) -> Prediction:
+    """The fastest; of those that are about as fast, the one that comes first among the candidates."""
+    best = max(prediction.steps_per_second for prediction in predictions)
+    order = {id(option): i for i, option in enumerate(options)}
+    near = [p for p in predictions if p.steps_per_second * CLEARLY >= best]
+    return min(near, key=lambda prediction: order[id(prediction.candidate)])

@@ -1,0 +1,197 @@
+"""A worker on virtual time: it takes the steps of a schedule, as `worker.execute` does, but computes nothing."""
+
+import collections
+import dataclasses
+import math
+import random
+from collections.abc import Mapping, Sequence
+
+from fragmenta.graph import Interface
+from fragmenta.graph.program import sent
+from fragmenta.planner.clock import Load, Process, VirtualClock
+from fragmenta.planner.costs import Cost, Costs, Hop
+from fragmenta.planner.virtual_channels import VirtualBundle, VirtualChannel, VirtualMailbox
+from fragmenta.profiling.timeline import Crossing, Iteration, Part, Span, WorkerTimeline
+from fragmenta.worker.steps import Host, Put, Rounds, Schedule, Segment, Step, Take
+
+
+@dataclasses.dataclass
+class VirtualPorts:
+    """The channels of a virtual worker, by interface, and its mailboxes, by the fragment on the other side."""
+
+    outgoing: dict[tuple[int, str], list[VirtualChannel]] = dataclasses.field(default_factory=dict)
+    incoming: dict[tuple[int, str], list[VirtualChannel]] = dataclasses.field(default_factory=dict)
+    posts: dict[str, tuple[VirtualMailbox, Hop]] = dataclasses.field(default_factory=dict)
+    pickups: dict[str, tuple[VirtualMailbox, Hop]] = dataclasses.field(default_factory=dict)
+    replies: dict[str, dict[int, tuple[VirtualMailbox, Hop]]] = dataclasses.field(default_factory=dict)
+
+
+class VirtualWorker:
+    """One replica of a fragment, which may stand for several that do the same at the same time."""
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        replica: int,
+        stands_for: float,
+        clock: VirtualClock,
+        costs: Costs,
+        ports: VirtualPorts,
+        seed: int,
+    ) -> None:
+        self.schedule, self.replica, self._stands_for = schedule, replica, stands_for
+        self._clock, self._costs, self._ports = clock, costs, ports
+        self._program = schedule.program
+        self._random = random.Random(seed)
+        sends = [i for i in sent(self._program.instructions) if not i.delivery.waits]
+        self._sizes = collections.Counter(i.consumer for i in sends)
+        self._prices: dict[int, tuple[Cost, Mapping[str, float]]] = {}
+        self._idle = costs.resources(self._program, replica, Cost(0.0, interpreter=1.0))
+        """What it occupies while it passes values on."""
+        self.iteration = self._version = 0
+        self.lags: list[int] = []
+        self._picked: dict[str, VirtualBundle] = {}
+        self._posted: collections.Counter[str] = collections.Counter()
+        self._iterations: list[Iteration] = []
+        self._spans: list[Span] = []
+        self._crossings: list[Crossing] = []
+
+    def run(self, iterations: float) -> Process:
+        """Train for so many iterations."""
+        burst = self._costs.burst(self.schedule)
+        while self.iteration < iterations:
+            began = self._clock.now
+            if burst is not None:
+                yield Load(self._sampled(burst), self._costs.resources(self._program, self.replica, burst))
+                step = self.schedule.steps[0]
+                assert isinstance(step, Segment)
+                self._spans.append(step.timeline_entry(_ns(began), _ns(self._clock.now), 1))
+            else:
+                yield from self._steps(self.schedule.steps)
+                yield Load(self._costs.overheads.iteration, self._idle)
+            lag = self.iteration - next(iter(self._picked.values())).version if self._picked else None
+            self._iterations.append(Iteration(_ns(began), _ns(self._clock.now), self.iteration, 1, lag))
+            self._picked.clear()
+            self.iteration += 1
+
+    def timeline(self) -> WorkerTimeline:
+        """What it did and when."""
+        last = max((iteration.end for iteration in self._iterations), default=0)
+        return WorkerTimeline(
+            self._program.fragment.name,
+            self._program.worker(self.replica),
+            tuple(self._iterations),
+            tuple(span for span in self._spans if span.end <= last),
+            tuple(crossing for crossing in self._crossings if crossing.end <= last),
+        )
+
+    def _steps(self, steps: Sequence[Step]) -> Process:
+        for step in steps:
+            began = self._clock.now
+            if isinstance(step, (Segment, Host)):
+                cost, demands = self._price(step)
+                yield Load(self._sampled(cost), demands)
+            elif isinstance(step, Put):
+                yield from self._put(step.interface)
+            elif isinstance(step, Take):
+                yield from self._take(step.interface)
+            else:
+                yield from self._rounds(step)
+            if not isinstance(step, Put):
+                self._spans.append(step.timeline_entry(_ns(began), _ns(self._clock.now)))
+
+    def _rounds(self, rounds: Rounds) -> Process:
+        for _ in range(rounds.length):
+            yield from self._steps(rounds.body)
+            yield Load(self._costs.overheads.round, self._idle)
+
+    def _price(self, step: Segment | Host) -> tuple[Cost, Mapping[str, float]]:
+        """What a step costs and occupies; looked up once."""
+        if id(step) not in self._prices:
+            if isinstance(step, Segment):
+                cost = self._costs.segment(self.schedule, step)
+            else:
+                cost = self._costs.host(self._program, step)
+            self._prices[id(step)] = cost, self._costs.resources(self._program, self.replica, cost)
+        return self._prices[id(step)]
+
+    def _sampled(self, cost: Cost) -> float:
+        """How long it takes this time; the slowest of those that this worker stands for."""
+        if not cost.spread:
+            return cost.seconds
+        slowest = math.sqrt(2 * math.log(self._stands_for)) if self._stands_for > 1 else 0.0
+        deviation = self._random.gauss(0.0, 1.0) + slowest
+        return max(cost.seconds * (1 + cost.spread * deviation), cost.seconds / 2)
+
+    def _put(self, interface: Interface) -> Process:
+        if interface.delivery.kind == "every":
+            for channel in self._ports.outgoing.get(interface.key, ()):
+                began = self._clock.now
+                yield from channel.send(self._idle)
+                self._note(began, interface, channel, sends=True)
+            return
+        consumer = interface.consumer
+        self._posted[consumer] += 1
+        if self._posted[consumer] < self._sizes[consumer]:
+            return
+        self._posted[consumer] = 0
+        iteration = self.iteration
+        if interface.delivery.kind == "reply":
+            answered = self._picked[consumer]
+            box, hop = self._ports.replies[consumer][answered.replica]
+            iteration = answered.iteration
+        else:
+            box, hop = self._ports.posts[consumer]
+        version = self.iteration if interface.delivery.kind == "latest" else self._version
+        began = self._clock.now
+        yield from box.post(VirtualBundle(version, self.replica, iteration), hop, self._idle)
+        self._note(began, interface, box, sends=True)
+
+    def _take(self, interface: Interface) -> Process:
+        delivery = interface.delivery
+        if delivery.kind != "every":
+            yield from self._pick(interface)
+            return
+        if delivery.lag and self.iteration == 1:
+            return  # the first values are used twice
+        for channel in self._ports.incoming.get(interface.key, ()):
+            began = self._clock.now
+            yield from channel.receive(self._idle)
+            self._note(began, interface, channel, sends=False)
+
+    def _pick(self, interface: Interface) -> Process:
+        producer, delivery = interface.producer, interface.delivery
+        if producer in self._picked:
+            return
+        box, hop = self._ports.pickups[producer]
+        began = self._clock.now
+        while True:
+            taken: list[VirtualBundle] = []
+            yield from box.pick(hop, self._idle, taken)
+            (bundle,) = taken
+            if delivery.kind == "reply":
+                if bundle.iteration != self.iteration:
+                    continue
+                break
+            self._version = bundle.version
+            is_fresh = delivery.max_lag is None or self.iteration - bundle.version <= delivery.max_lag
+            if delivery.kind == "latest" or is_fresh:
+                break
+        self._picked[producer] = bundle
+        if delivery.kind == "any":
+            self.lags.append(self.iteration - bundle.version)
+        self._note(began, interface, box, sends=False)
+
+    def _note(self, began: float, interface: Interface, box: VirtualChannel | VirtualMailbox, sends: bool) -> None:
+        value = interface.value
+        part = Part(value.id, interface.name or str(value), str(value), value.bytes)
+        peer = interface.consumer if sends else interface.producer
+        between = f"{interface.producer} -> {interface.consumer}"
+        entry = Crossing(
+            _ns(began), _ns(self._clock.now), sends, peer, between, f"{between} {value.id}", "", (part,), box.fill()
+        )
+        self._crossings.append(entry)
+
+
+def _ns(seconds: float) -> int:
+    return round(seconds * 1e9)
