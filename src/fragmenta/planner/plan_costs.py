@@ -1,5 +1,6 @@
 """The costs of one plan on one set of machines, from a profile."""
 
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping
 
@@ -15,6 +16,8 @@ OVERHEADS = Overheads(round=8e-6, iteration=1e-4, report=1.5e-4)
 """Of workers and of the loop of a run, on two cores of an AMD EPYC; see docs/scaling.md."""
 REFERENCE = Hop(3e-6, 5e-6, 2.5e-5, 0, float("inf"))
 """A value that is passed by reference to another thread."""
+CALL_SECONDS = 2.5e-5
+"""How long calling a compiled program holds the interpreter."""
 PLACE_SECONDS = 3e-5
 """To place a value on another device of the same process."""
 PIPE_SECONDS, COPY_BANDWIDTH = 1.2e-5, 8e9
@@ -63,7 +66,9 @@ class PlanCosts:
 
     def segment(self, schedule: Schedule, segment: Segment) -> Cost:
         """One call of a segment."""
-        return self.unit_cost(self._units[id(segment)])
+        cost = self.unit_cost(self._units[id(segment)])
+        held = 0.0 if self._is_apart else min(1.0, CALL_SECONDS / max(cost.seconds, 1e-9))
+        return dataclasses.replace(cost, interpreter=held)
 
     def burst(self, schedule: Schedule) -> Cost | None:
         """One iteration of a fragment that runs several per call."""
