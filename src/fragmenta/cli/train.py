@@ -13,7 +13,7 @@ from fragmenta.cli.arguments import ClusterOptions, EnvFlags, PolicyName, read
 from fragmenta.cli.config_file import config_text
 from fragmenta.cli.trace import how_to_look
 from fragmenta.engines import EngineOptions
-from fragmenta.engines.hardware import idle_gpu
+from fragmenta.engines.hardware import ensure_cpu_devices, idle_gpu
 from fragmenta.errors import ConfigError
 from fragmenta.evaluation.periodic import EvaluationOptions
 from fragmenta.progress.choosing import ProgressView, view_for
@@ -21,18 +21,21 @@ from fragmenta.runs.opening import load
 from fragmenta.runs.saving import SaveOptions
 from fragmenta.runs.sinks import TrackingOptions, parse_sinks
 from fragmenta.training.options import RunOptions
+from fragmenta.training.planning import AUTO, DEFAULT_ENGINE
 from fragmenta.training.result import Result
 from fragmenta.training.train import train
+from fragmenta_host.options import cores
 
 
 @dataclasses.dataclass(frozen=True)
 class PolicyOptions:
     """The distribution policy and the engine."""
 
-    policy: PolicyName | None = None
-    """Which stages run where; `fragmenta policies` lists them. Default: fused; on the host, single_learner_coarse."""
-    engine: str = "local"
-    """What runs the fragments: local (threads), processes (on this machine), or ray (processes on a Ray cluster)."""
+    policy: PolicyName = AUTO
+    """Which stages run where; `fragmenta policies` lists them, and `fragmenta plan` compares them, as auto does."""
+    engine: str | None = None
+    """What runs the fragments: local (threads), processes (on this machine), or ray (processes on a Ray cluster).
+    Default: local, or under --policy auto whichever is faster of it and processes."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,7 +99,9 @@ def run(arguments: list[str]) -> int:
     if result.start_checkpoint and not result.start_from:
         raise ConfigError(f"start_checkpoint is '{result.start_checkpoint}', but there is no run: add --start-from RUN")
     run_dir = result.run_dir or new_run_dir(type(algorithm).__name__.lower(), env, placement.policy, str(result.seed))
-    cluster = placement.cluster(placement.engine, options.processes)
+    if placement.policy == AUTO and placement.engine is None and placement.cpu_devices is None and result.seeds == 1:
+        ensure_cpu_devices(cores())  # for replicas on a CPU, if the planner finds that they pay
+    cluster = placement.cluster(placement.engine or DEFAULT_ENGINE, options.processes)
     warning = idle_gpu()
     if warning:
         print(f"fragmenta: {warning}", file=sys.stderr)

@@ -74,7 +74,7 @@ def candidates(algorithm: Algorithm, env: Environment, graph: Graph, space: Spac
                         cluster = dataclasses.replace(
                             whole, devices=devices, replicas=replicas, lag=lag, apart=is_apart
                         )
-                        candidate = _planned(graph, policy, engine, cluster, space.merge)
+                        candidate = candidate_of(graph, policy, engine, cluster, space.merge)
                         if candidate is None or (candidate.plan.lags and not algorithm.allows_lag):
                             continue
                         if (key := _key(candidate)) not in seen:
@@ -82,7 +82,7 @@ def candidates(algorithm: Algorithm, env: Environment, graph: Graph, space: Spac
                             yield candidate
 
 
-def _planned(graph: Graph, policy: str | Policy, engine: str, cluster: Cluster, merge: bool) -> Candidate | None:
+def candidate_of(graph: Graph, policy: str | Policy, engine: str, cluster: Cluster, merge: bool) -> Candidate | None:
     """The candidate, or None if the distribution policy cannot place this algorithm so."""
     try:
         plan = project(graph, policy, cluster, merge)

@@ -12,10 +12,11 @@ import numpy as np
 
 from fragmenta.engines.hardware import keep_compiled_programs
 from fragmenta.engines.holding import part_of_state
+from fragmenta.graph import Program
 from fragmenta.planner.costs import Cost
 from fragmenta.planner.units import Unit
 from fragmenta.worker.backends.burst import compile_burst
-from fragmenta.worker.backends.xla import Site, compile_segment, spec_of
+from fragmenta.worker.backends.xla import Site, compile_segment, spec_of, to_raw
 from fragmenta.worker.steps import REPLICA, Key
 
 BLOCK_SECONDS, BLOCKS = 0.05, 7
@@ -69,7 +70,7 @@ def _compiled(unit: Unit, where: Site, state: Sequence[Any], end: float) -> Call
         keys |= {*before, *after, *(program.graph.metrics[i].id for i in program.metrics)}
     specs = {key: spec_of(schedule, where, key) for key in keys if key in schedule.shapes}
     known = part_of_state(program, 0, state) if where.together == 1 else _whole(program, state)
-    values = {program.graph.state_inputs[i].id: leaf for i, leaf in known.items()}
+    values: dict[Key, Any] = {program.graph.state_inputs[i].id: leaf for i, leaf in known.items()}
     if unit.is_burst:
         burst = compile_burst(schedule, where, specs)
         assert burst is not None
@@ -79,10 +80,8 @@ def _compiled(unit: Unit, where: Site, state: Sequence[Any], end: float) -> Call
     return _segment_call(compiled, inputs, unit, specs)
 
 
-def _whole(program: Any, state: Sequence[Any]) -> dict[int, Any]:
+def _whole(program: Program, state: Sequence[Any]) -> dict[int, Any]:
     """The leaves as replicas that run as one program hold them."""
-    from fragmenta.worker.backends.xla import to_raw
-
     return {i: to_raw(state[i]) for i in program.state if isinstance(state[i], jax.Array)}
 
 

@@ -1,7 +1,6 @@
 """The costs of one plan on one set of machines, from a profile."""
 
 import dataclasses
-import functools
 from collections.abc import Callable, Mapping
 
 from fragmenta.engines.replica import hosts_environments
@@ -103,7 +102,7 @@ class PlanCosts:
             return {node.name: cost.cores, f"{node.name}, core {replica % node.cores}": cost.cores}  # pinned to it
         return {node.name: cost.cores}
 
-    @functools.cached_property
+    @property
     def capacities(self) -> Mapping[str, float]:
         """Cores by node, one program at a time per accelerator, one interpreter per process, the bytes of a network."""
         cores = {node.name: float(node.cores) for node in self._machines.nodes}

@@ -40,8 +40,15 @@ def predictor(
         count = algorithm.num_envs // lanes if is_apart else algorithm.num_envs
         return stepping_cost(env.host_pool, count, 1 if is_apart else lanes)
 
-    def stepping(candidate: Candidate) -> Cost | None:
-        return lane_cost(candidate.plan.lanes, candidate.is_apart) if env.host_pool else None
+    def stepping(candidate: Candidate, quickly: bool) -> Cost | None:
+        if env.host_pool is None:
+            return None
+        lanes = candidate.plan.lanes
+        return (
+            Cost(env.host_pool.step_seconds * algorithm.num_envs / lanes)
+            if quickly
+            else lane_cost(lanes, candidate.is_apart)
+        )
 
     def steps(candidate: Candidate) -> int:
         declared = candidate.plan.graph.steps is None

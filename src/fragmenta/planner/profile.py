@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import hashlib
+import importlib.metadata
 import json
 import math
 import platform
@@ -12,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jaxlib
 
 from fragmenta.engines.hardware import cache_folder
 from fragmenta.planner.costs import Cost
@@ -105,7 +105,14 @@ def estimated(unit: Unit, device: Device) -> float:
 def profile_here(machines: Machines) -> Profile:
     """The profile of this machine, as far as it was measured before."""
     hardware = [device.device_kind for device in jax.local_devices()]
-    parts = [__version__, jax.__version__, jaxlib.__version__, platform.processor(), platform.machine(), _cpu_model()]
+    parts = [
+        __version__,
+        jax.__version__,
+        importlib.metadata.version("jaxlib"),
+        platform.processor(),
+        platform.machine(),
+        _cpu_model(),
+    ]
     text = json.dumps([*parts, hardware, [(node.cores, node.memory) for node in machines.nodes]])
     name = hashlib.sha256(text.encode()).hexdigest()[:16]
     return Profile(cache_folder().with_name("profiles") / f"{name}.json")

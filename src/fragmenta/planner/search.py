@@ -40,11 +40,11 @@ class Predictor:
         machines: Machines,
         is_here: bool,
         state: Callable[[], Sequence[Any]],
-        stepping: Callable[[Candidate], Cost | None],
+        stepping: Callable[[Candidate, bool], Cost | None],
         steps: Callable[[Candidate], int],
     ) -> None:
         """`state` returns the initial leaves of the state, `stepping` what a step of a lane of host environments costs,
-        `steps` the environment steps of an iteration."""
+        as measured or else as is known already, `steps` the environment steps of an iteration."""
         self.profile, self.machines, self._is_here = profile, machines, is_here
         self._state, self._stepping, self._steps = state, stepping, steps
 
@@ -55,6 +55,11 @@ class Predictor:
         is_estimate = any(costs.unit_cost(unit).is_estimate for unit in costs.units)
         rate = self._steps(candidate) / simulation.seconds
         return Prediction(candidate, simulation, rate, is_estimate)
+
+    def expected_rate(self, candidate: Candidate) -> float:
+        """About how many steps per second it takes, without measuring anything."""
+        costs = self._costs(candidate, quickly=True)
+        return self._steps(candidate) / simulate(candidate.plan, candidate.schedules, costs).seconds
 
     def measure(self, candidate: Candidate, end: float) -> bool:
         """Measure what is not known of a candidate, until `end` by the monotonic clock; whether all of it is known."""
@@ -72,7 +77,7 @@ class Predictor:
     def _device(self, candidate: Candidate, unit: Unit) -> Any:
         return self._costs(candidate).device(unit.schedule.program.fragment.devices[0])
 
-    def _costs(self, candidate: Candidate) -> PlanCosts:
+    def _costs(self, candidate: Candidate, quickly: bool = False) -> PlanCosts:
         return PlanCosts(
             candidate.plan,
             candidate.schedules,
@@ -80,7 +85,7 @@ class Predictor:
             self.machines,
             candidate.is_apart,
             self._is_here,
-            lambda _: self._stepping(candidate),
+            lambda _: self._stepping(candidate, quickly),
         )
 
 
@@ -104,9 +109,11 @@ def search(predictor: Predictor, options: Sequence[Candidate], seconds: float) -
     return sorted((predictor.predict(option) for option in options), key=lambda p: -p.steps_per_second)
 
 
-def choice(predictions: Sequence[Prediction], options: Sequence[Candidate]) -> Prediction:
-    """The fastest; of those that are about as fast, the one that comes first among the candidates."""
-    best = max(prediction.steps_per_second for prediction in predictions)
+def choice(
+    predictions: Sequence[Prediction], options: Sequence[Candidate], seconds: Callable[[Prediction], float]
+) -> Prediction:
+    """The one that takes the least seconds; of those that take about as long, the one that comes first in `options`."""
+    best = min(seconds(prediction) for prediction in predictions)
     order = {id(option): i for i, option in enumerate(options)}
-    near = [p for p in predictions if p.steps_per_second * CLEARLY >= best]
+    near = [prediction for prediction in predictions if seconds(prediction) <= best * CLEARLY]
     return min(near, key=lambda prediction: order[id(prediction.candidate)])

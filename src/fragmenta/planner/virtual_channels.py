@@ -1,7 +1,7 @@
 """Channels and mailboxes of virtual workers: as those of real ones, but nothing is carried."""
 
 import collections
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from fragmenta.planner.clock import Load, Process, Signal, VirtualClock
@@ -105,9 +105,8 @@ class VirtualMailbox:
         self._clock.notify(self._changed)
 
 
-def carried(hop: Hop, clock: VirtualClock, arrive: object) -> Process:
+def carried(hop: Hop, clock: VirtualClock, arrive: Callable[[], None]) -> Process:
     """The way of a message: it takes its latency, and its bytes take their time on what messages share."""
-    assert callable(arrive)
     if hop.bandwidth < float("inf"):
         yield Load(hop.bytes / hop.bandwidth, dict.fromkeys(hop.shared, 1.0))
     clock.later(hop.latency, arrive)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any
 
 from fragmenta.algorithms import Algorithm
@@ -12,7 +13,8 @@ from fragmenta.engines.hardware import keep_compiled_programs, setting
 from fragmenta.envs import Environment
 from fragmenta.errors import ConfigError
 from fragmenta.evaluation.playing import check_drawable
-from fragmenta.graph import Plan
+from fragmenta.graph import Graph, Plan
+from fragmenta.planner.auto import Decision, decide
 from fragmenta.policies import Cluster, Policy
 from fragmenta.runs.opening import SCHEMA, describe_algorithm, params_of
 from fragmenta.runs.seeds import with_seeds
@@ -23,6 +25,10 @@ from fragmenta.training.options import RunOptions
 from fragmenta.training.origin import ParentRun
 from fragmenta.training.seeds import check_seeds
 from fragmenta.version import __version__
+
+AUTO = "auto"
+"""The name that leaves the distribution policy to the planner, as no name does."""
+DEFAULT_ENGINE = "local"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +41,8 @@ class Request:
     env_arguments: dict[str, Any] | None
     """The options that create the environment again; None if only Python code can."""
     policy: str | Policy | None
-    engine: str
+    engine: str | None
+    """None to let the planner choose."""
     cluster: Cluster | None
     seed: int
     seeds: int
@@ -54,14 +61,21 @@ class PlannedRun:
     plan: Plan
     steps_per_iteration: int
     """Environment steps per seed; where a learner takes one replica's part at a time, those of one part."""
-    why_replicas: str
-    """Why there are as many replicas as were chosen; empty if the user chose, or if there is nothing to say."""
+    why: str
+    """Why it runs so; empty if the user chose, or if there is nothing to say."""
+    predicted: float | None = None
+    """Steps per second, as predicted; None if that was not measured."""
 
     @functools.cached_property
     def trained(self) -> Algorithm:
         """The algorithm itself, or for several seeds a wrapper that trains it once per seed."""
         request = self.request
         return with_seeds(request.algorithm, request.seed, request.seeds)
+
+    @property
+    def engine(self) -> str:
+        """The engine, which the user or the planner chose."""
+        return self.request.engine or DEFAULT_ENGINE
 
     def identity(self) -> dict[str, Any]:
         """The entries that `summary.json` and `config.json` share."""
@@ -70,7 +84,7 @@ class PlannedRun:
             "algorithm": algorithm_name(request.algorithm),
             "env": request.env_name,
             "policy": self.plan.policy,
-            "engine": request.engine,
+            "engine": self.engine,
             "replicas": self.cluster.replicas,
             "seed": request.seed,
             "seeds": request.seeds,
@@ -105,7 +119,7 @@ class PlannedRun:
 def plan_run(request: Request) -> PlannedRun:
     """Check a request and plan it; ConfigError if it cannot run."""
     algorithm, env, options = request.algorithm, request.env, request.options
-    check_run(algorithm, env, request.engine)
+    check_run(algorithm, env, request.engine or DEFAULT_ENGINE)
     _check_seed(request.seed)
     params_of(algorithm, env)  # an algorithm of the user's own may not say where they are
     options.check()
@@ -115,24 +129,42 @@ def plan_run(request: Request) -> PlannedRun:
     if options.evaluation.eval_video:
         check_drawable(env)
     keep_compiled_programs()
-    engine = engine_named(request.engine)
+    engine = engine_named(request.engine or DEFAULT_ENGINE)
     _check_bound_here(request, engine.apart)
     cluster = request.cluster or engine.cluster(options.engine)
     cluster = dataclasses.replace(cluster, apart=engine.apart)
-    policy = request.policy or default_policy(env)
-    why_replicas = ""
-    if cluster.replicas == 0:
-        replicas, why_replicas = default_replicas(algorithm, env, policy, cluster)
-        cluster = dataclasses.replace(cluster, replicas=replicas)
-    check_seeds(policy, request.seeds, env)
     trained = with_seeds(algorithm, request.seed, request.seeds)
-    plan = project(trace(trained, env), policy, cluster, options.merge)
+    graph = functools.cache(lambda: trace(trained, env))
+    decision = _decision(request, cluster, graph)
+    request = dataclasses.replace(request, engine=decision.engine)
+    policy, cluster = decision.policy, decision.cluster
+    check_seeds(policy, request.seeds, env)
+    plan = project(graph(), policy, cluster, options.merge)
     if plan.lags and not algorithm.allows_lag:
         raise ConfigError(
             f"{type(algorithm).__name__} does not declare that it tolerates acting with stale parameters: "
             f"choose a synchronous distribution policy without lag, or set allows_lag = True in it if it does"
         )
-    return PlannedRun(request, policy, cluster, plan, _steps_per_iteration(request, plan), why_replicas)
+    steps = _steps_per_iteration(request, plan)
+    return PlannedRun(request, policy, cluster, plan, steps, decision.reason, decision.steps_per_second)
+
+
+def _decision(request: Request, cluster: Cluster, graph: Callable[[], Graph]) -> Decision:
+    """How to run: as the user says, and where that is left open as the planner decides."""
+    algorithm, env = request.algorithm, request.env
+    is_open = request.policy in (None, AUTO)
+    policy = default_policy(env) if is_open or request.policy is None else request.policy
+    whole, given = cluster, cluster.replicas
+    if is_open and not cluster.apart and cluster.devices[0].startswith("cpu:"):
+        cluster = dataclasses.replace(cluster, devices=cluster.devices[:1])
+    why = ""
+    if not given:
+        replicas, why = default_replicas(algorithm, env, policy, cluster)
+        cluster = dataclasses.replace(cluster, replicas=replicas)
+    default = Decision(policy, request.engine or DEFAULT_ENGINE, cluster, why)
+    if not is_open or request.seeds != 1:
+        return default
+    return decide(algorithm, env, graph(), default, request.engine, whole.devices, given, request.options.merge)
 
 
 def _steps_per_iteration(request: Request, plan: Plan) -> int:

@@ -49,7 +49,7 @@ def train(
     algorithm: AlgorithmLike,
     env: Any,
     policy: str | Policy | None = None,
-    engine: str = "local",
+    engine: str | None = None,
     total_steps: int | None = None,
     seed: int = 0,
     cluster: Cluster | None = None,
@@ -68,11 +68,10 @@ def train(
     `algorithm` is a name as on the command line, a class or an instance; hyper-parameters are given by keyword, as in
     `train("ppo", "CartPole-v1", learning_rate=3e-4)`. `env` is a name, a `fragmenta.Environment`, a `gymnasium.Env`,
     its class, a function that makes one, or a `VectorEnv`, whose number of environments is then `num_envs`.
-    `policy` is the distribution policy, which decides what runs where; only an asynchronous one changes the result. It
-    defaults to `fused`, or to `single_learner_coarse` for environments on the host. `engine` is `local`, `processes` or
-    `ray`. `cluster` sets the devices (default: all of this machine), the replicas (default: one or two) and the allowed
-    lag. `seeds` trains that many seeds, starting at `seed`, as one program; the seed is then the leading dimension of
-    parameters and state.
+    `policy` is the distribution policy, which decides what runs where; only an asynchronous one changes the result.
+    `engine` is `local`, `processes` or `ray`. By default, the planner chooses both. `cluster` sets the devices
+    (default: all of this machine), the replicas (default: chosen, too) and the allowed lag. `seeds` trains that many
+    seeds, starting at `seed`, as one program; the seed is then the leading dimension of parameters and state.
     With `run_dir`, the run writes metrics and checkpoints there, and Ctrl-C ends it so that `resume` can continue it.
     `options` has everything else: environments, engine, checkpoints, evaluation, sinks, timeline.
 
@@ -228,7 +227,7 @@ def _start(
             request.seed,
             request.options.deadline,
             options=request.options.engine,
-            logs=_logs(directory, request.engine),
+            logs=_logs(directory, run.engine),
         )
         with services(run, directory) as background:
             prepared = PreparedRun(
