@@ -148,8 +148,8 @@ def test_a_large_replay_that_is_saved_is_copied_only_when_a_checkpoint_is_due(
     copies: list[int] = []
     collect = LocalEngine.state
     monkeypatch.setattr(LocalEngine, "state", lambda self, without=(): copies.append(1) or collect(self, without))
-    monkeypatch.setattr("fragmenta.training.loop.STRETCH_SECONDS", 1e-3)
-    monkeypatch.setattr("fragmenta.training.loop.COPY_SHARE", 1e9)
+    monkeypatch.setattr("fragmenta.training.log.STRETCH_SECONDS", 1e-3)
+    monkeypatch.setattr("fragmenta.training.log.COPY_SHARE", 1e9)
     trained(tmp_path / "run", 640, save_replay=True, checkpoint_every=20)
     assert len(copies) == 3, "after iterations 20 and 40, and for the result"
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any
 
 from fragmenta.algorithms import Algorithm
@@ -56,6 +57,8 @@ class PlannedRun:
     """Environment steps per seed; where a learner takes one replica's part at a time, those of one part."""
     why_replicas: str
     """Why there are as many replicas as were chosen; empty if the user chose, or if there is nothing to say."""
+    predicted: float | None = None
+    """The steps per second, over all seeds, that a prediction for this plan gives; None if there is none."""
 
     @functools.cached_property
     def trained(self) -> Algorithm:
@@ -100,6 +103,12 @@ class PlannedRun:
             "schema": SCHEMA,
             **describe_algorithm(request.algorithm),
         }
+
+
+Replan = Callable[[PlannedRun, float], PlannedRun | None]
+"""Takes a run that is slower than predicted, and the steps per second that it measures. Returns the same request under
+a better plan, with the prediction for that, or None to keep the plan. Called about once a second while the run is too
+slow; meanwhile it waits."""
 
 
 def plan_run(request: Request) -> PlannedRun:
