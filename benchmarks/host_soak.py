@@ -41,6 +41,9 @@ class Watch:
     def placed(self, *_: Any) -> None:
         pass
 
+    def remarked(self, text: str) -> None:
+        pass
+
     def compiled(self, seconds: float) -> None:
         self.started = time.monotonic()
 

@@ -107,6 +107,11 @@ class EnvProcesses:
         lane_generations[i] = self._generations[i]
         return True
 
+    @property
+    def all_caught_up(self) -> bool:
+        """Whether all lanes know of all environments that were restarted."""
+        return all(generations == self._generations for generations in self._lane_generations.values())
+
     def restart(self, fault: Fault, seeds: np.ndarray, low: int, high: int) -> list[Fault]:
         """Replace the environment, or its whole process with all environments if that is gone."""
         i = self._owner[fault.index]

@@ -92,6 +92,23 @@ class Pool:
             self._parts = parts
             self._end_backend()
 
+    def can_divide(self, parts: int) -> bool:
+        """Whether the same environments can be stepped in `parts` lanes from now on."""
+        if parts == self._parts or isinstance(self._backend, InProcess):
+            return True
+        return isinstance(self._backend, EnvProcesses) and self._backend.all_caught_up
+
+    def divide(self, parts: int) -> None:
+        """Step the same environments in `parts` lanes from now on; between two steps, if that can be."""
+        if parts == self._parts:
+            return
+        self._parts = parts
+        step, size = max(self._steps.values(), default=0), self._count // parts
+        observation = [np.concatenate(leaves) for leaves in zip(*self._last_observation.values(), strict=True)]
+        starts = range(0, self._count, size)
+        self._last_observation = {low: [leaf[low : low + size] for leaf in observation] for low in starts}
+        self._lanes, self._steps = {low: threading.Lock() for low in starts}, dict.fromkeys(starts, step)
+
     def settle(self, count: int, parts: int) -> None:
         """Decide how `count` environments are stepped in `parts` lanes, by a measurement where nothing else decides.
 

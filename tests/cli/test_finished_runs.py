@@ -11,7 +11,7 @@ import pytest
 
 from fragmenta import PPO, train
 from fragmenta.cli.main import main
-from fragmenta.training.loop import Progress
+from fragmenta.progress.watching import Progress
 from fragmenta.training.stopping import StoppedError
 from helpers import StopAt
 

@@ -54,6 +54,8 @@ class Saboteur:
 
     def compiled(self, seconds: float) -> None: ...
 
+    def remarked(self, text: str) -> None: ...
+
     def placed(self, workers: Sequence[ProcessLocation]) -> None:
         if self.workers:
             self.replaced += workers

@@ -10,7 +10,7 @@ import pytest
 
 from fragmenta.engines import limits
 from fragmenta.engines.hardware import local_cluster
-from fragmenta.engines.limits import usable_cores, usable_memory
+from fragmenta.engines.limits import free_memory, usable_cores, usable_memory
 from fragmenta.engines.this_machine import known_model, measured_core, measured_rates, this_machine
 from fragmenta.policies.machines import MODELS, Device
 from fragmenta_host.options import cores
@@ -84,6 +84,18 @@ def test_the_tightest_limit_of_all_groups_counts(groups: Path) -> None:
     write(groups / "a" / "cpu.max", "150000 100000")
     assert usable_memory() == 1000000
     assert usable_cores() == 1
+
+
+def test_memory_that_only_caches_files_is_free(groups: Path) -> None:
+    write(groups.parent / "cgroup", "0::/a")
+    assert 0 < free_memory() <= usable_memory()
+    write(groups / "a" / "memory.max", "1000000")
+    write(groups / "a" / "memory.current", "700000")
+    assert free_memory() == 300000
+    write(groups / "a" / "memory.stat", "anon 500000\ninactive_file 100000\nactive_file 50000")
+    assert free_memory() == 400000
+    write(groups / "a" / "memory.current", "1200000")
+    assert free_memory() == 0
 
 
 def test_limits_of_the_first_version_of_control_groups(groups: Path) -> None:

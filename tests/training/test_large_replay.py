@@ -1,5 +1,6 @@
 """A replay that stays in place, because it is large: nothing copies it that need not, and training is the same."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,10 @@ import pytest
 import fragmenta
 from fragmenta import DQN, RunOptions, SaveOptions, make, project, trace
 from fragmenta.engines import ENGINES, Engine, LocalEngine, Setup
+from fragmenta.engines.cluster import ClusterEngine
 from fragmenta.engines.in_place import in_place
 from fragmenta.engines.initial import initial_state
+from fragmenta.engines.processes import ProcessLauncher
 from fragmenta.runs.checkpoints import CheckpointFolder
 from fragmenta.runs.state import to_arrays
 from helpers import cpu_cluster
@@ -122,6 +125,22 @@ def test_processes_save_their_replay(limit: int, tmp_path: Path, monkeypatch: py
     assert resumed.summary["params_sha256"] == whole.summary["params_sha256"]
 
 
+@pytest.mark.full
+@pytest.mark.usefixtures("large")
+def test_shards_are_joined_in_order_whichever_process_connects_first() -> None:
+    env, cluster = make("CartPole-v1"), dataclasses.replace(cpu_cluster(5, 2), apart=True)
+    plan = project(trace(SMALL, env), "replay", cluster, merge=False)
+    state = jax.jit(lambda key: SMALL.init(env, key))(jax.random.key(0))
+    numbers = np.random.default_rng(0).random(state.replay.steps.observation.shape, np.float32)
+    steps = state.replay.steps._replace(observation=jax.numpy.asarray(numbers))
+    leaves, structure = jax.tree.flatten(state._replace(replay=state.replay._replace(steps=steps)))
+    with ClusterEngine(Setup(plan, SMALL, env, "replay", cluster, merge=False), ProcessLauncher()) as engine:
+        engine.begin(leaves)
+        engine._crew.peers = dict(sorted(engine._crew.peers.items(), reverse=True))
+        joined = jax.tree.unflatten(structure, engine.state()).replay.steps.observation
+    np.testing.assert_array_equal(joined, numbers)
+
+
 @pytest.mark.usefixtures("large")
 def test_a_large_replay_that_is_saved_is_copied_only_when_a_checkpoint_is_due(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -129,8 +148,8 @@ def test_a_large_replay_that_is_saved_is_copied_only_when_a_checkpoint_is_due(
     copies: list[int] = []
     collect = LocalEngine.state
     monkeypatch.setattr(LocalEngine, "state", lambda self, without=(): copies.append(1) or collect(self, without))
-    monkeypatch.setattr("fragmenta.training.loop.STRETCH_SECONDS", 1e-3)
-    monkeypatch.setattr("fragmenta.training.loop.COPY_SHARE", 1e9)
+    monkeypatch.setattr("fragmenta.training.log.STRETCH_SECONDS", 1e-3)
+    monkeypatch.setattr("fragmenta.training.log.COPY_SHARE", 1e9)
     trained(tmp_path / "run", 640, save_replay=True, checkpoint_every=20)
     assert len(copies) == 3, "after iterations 20 and 40, and for the result"
 

@@ -13,7 +13,7 @@ from fragmenta import DQN, RunOptions, SaveOptions
 from fragmenta.cli.main import main
 from fragmenta.runs.checkpoints import CheckpointFolder
 from fragmenta.runs.state import to_arrays
-from fragmenta.training import loop, start
+from fragmenta.training import log, start
 
 SMALL = DQN(
     num_envs=4,
@@ -87,8 +87,8 @@ def test_copies_take_a_share_of_the_time(
         return to_arrays(state, without)
 
     monkeypatch.setattr(start, "to_arrays", counted)
-    monkeypatch.setattr(loop, "COPY_SHARE", share)
-    monkeypatch.setattr(loop, "STRETCH_SECONDS", 1e-3)
+    monkeypatch.setattr(log, "COPY_SHARE", share)
+    monkeypatch.setattr(log, "STRETCH_SECONDS", 1e-3)
     trained(tmp_path / "run", 640)
     assert least <= len(copies) <= most
     assert set(copies) == {("replay",)}

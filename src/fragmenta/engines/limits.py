@@ -1,6 +1,7 @@
 """What this process may use of its machine: cores and memory, within the limits of its control groups."""
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,6 +9,9 @@ from fragmenta_host.options import cores
 
 OWN_GROUPS = Path("/proc/self/cgroup")
 GROUPS = Path("/sys/fs/cgroup")
+MEMORY = Path("/proc/meminfo")
+MEMORY_FILES = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes"))
+"""Of a group: how much memory it may take, and how much it has; in the second and the first version."""
 
 
 def usable_cores() -> int:
@@ -20,9 +24,20 @@ def usable_cores() -> int:
 def usable_memory() -> int:
     """The bytes of memory that this process and its children may take together."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    names = "memory.max", "memory.limit_in_bytes"
-    limits = [text for folder in _folders("memory") for name in names if (text := _text(folder / name))]
+    limits = [text for folder in _folders("memory") for name, _ in MEMORY_FILES if (text := _text(folder / name))]
     return min([total, *(int(limit) for limit in limits if limit.isdigit())])  # else it is "max"
+
+
+def free_memory() -> int:
+    """The bytes of memory that this process may take in addition: what is free, or in use only as a cache of files."""
+    available = re.search(r"MemAvailable: +(\d+) kB", _text(MEMORY) or "")
+    free = [int(available[1]) * 1024 if available else usable_memory()]
+    for folder in _folders("memory"):
+        for limit, taken in ((_text(folder / a), _text(folder / b)) for a, b in MEMORY_FILES):
+            if limit and limit.isdigit() and taken:
+                cache = re.search(r"^(?:total_)?inactive_file (\d+)", _text(folder / "memory.stat") or "", re.MULTILINE)
+                free.append(int(limit) - int(taken) + (int(cache[1]) if cache else 0))
+    return max(0, min(free))
 
 
 def _processor_limits() -> Iterator[tuple[str, str]]:

@@ -135,8 +135,8 @@ class ResumePoint:
         others = sorted(set(range(len(leaves))) - (self._in_place - left_out))
         numbers = {i: peer.order("state", without=others) for i, peer in running.items()}
         states = []
-        for i, number in numbers.items():
-            answer, arrays = running[i].answer(number, self._setup.deadline)
+        for i in sorted(numbers):  # not in the order in which processes have connected: parts are joined in this one
+            answer, arrays = running[i].answer(numbers[i], self._setup.deadline)
             states.append((self._crew.places[i][0], dict(zip(answer["leaves"], arrays, strict=False))))
         return collect(self._plan, states, leaves)
 

@@ -62,6 +62,10 @@ class NotebookView:
             f"{clock(seconds_left(progress))} left"
         )
 
+    def remarked(self, text: str) -> None:
+        """Add the line to what stands below the curve."""
+        self._line += f"\n{text}"
+
     def close(self) -> None:
         """Do nothing: the last drawing stays."""
 

@@ -112,6 +112,10 @@ class PlainView:
             f"{clock(seconds_left(progress)):>7} left{_details(progress.record)}"
         )
 
+    def remarked(self, text: str) -> None:
+        """Print the line."""
+        self._print(text)
+
     def close(self) -> None:
         """Do nothing: there is nothing to close."""
 
@@ -154,6 +158,10 @@ class TerminalView:
     def progressed(self, progress: Progress) -> None:
         """Store the progress for the next refresh."""
         self._picture.add(progress)
+
+    def remarked(self, text: str) -> None:
+        """Print the line above the live view."""
+        self._console.print(text, highlight=False, markup=False)
 
     def close(self) -> None:
         """Draw a last time, and release the terminal."""

@@ -40,3 +40,7 @@ class Watcher(Protocol):
     def progressed(self, progress: Progress) -> None:
         """Called after every iteration."""
         ...
+
+    def remarked(self, text: str) -> None:
+        """Called with a line about the run, such as that it is slower than predicted."""
+        ...

@@ -1,4 +1,4 @@
-"""When a run started, was resumed and ended, and how: `history.jsonl` in its directory."""
+"""When a run started, changed its plan, was resumed and ended, and how: `history.jsonl` in its directory."""
 
 import contextlib
 import datetime
@@ -26,6 +26,11 @@ def recorded(run: Path, steps: int, stopped: tuple[type[BaseException], ...], **
             _append(run, "stopped" if isinstance(error, stopped) else "failed", reason=reason)
         raise
     _append(run, "done")
+
+
+def record_change(run: Path, **details: Any) -> None:
+    """Record that a run continues under another plan, with details."""
+    _append(run, "changed", **details)
 
 
 def read_history(run: Path) -> list[dict[str, Any]]:

@@ -64,7 +64,7 @@ class PlannedRun:
     why: str
     """Why it runs so; empty if the user chose, or if there is nothing to say."""
     predicted: float | None = None
-    """Steps per second, as predicted; None if that was not measured."""
+    """The steps per second, over all seeds, that a prediction for this plan gives; None if there is none."""
 
     @functools.cached_property
     def trained(self) -> Algorithm:
@@ -114,6 +114,12 @@ class PlannedRun:
             "schema": SCHEMA,
             **describe_algorithm(request.algorithm),
         }
+
+
+Replan = Callable[[PlannedRun, float], PlannedRun | None]
+"""Takes a run that is slower than predicted, and the steps per second that it measures. Returns the same request under
+a better plan, with the prediction for that, or None to keep the plan. Called about once a second while the run is too
+slow; meanwhile it waits."""
 
 
 def plan_run(request: Request) -> PlannedRun:

@@ -23,6 +23,12 @@ class Services(NamedTuple):
     stop: Stop
 
 
+def write_plan(run: PlannedRun, directory: RunDirectory) -> None:
+    """Write `config.json` and `graph.mmd`: from then on, the run resumes under this plan."""
+    directory.write_json("config.json", run.config())
+    directory.write_text("graph.mmd", to_mermaid(run.plan))
+
+
 @contextlib.contextmanager
 def services(run: PlannedRun, directory: RunDirectory | None) -> Iterator[Services]:
     """Write `config.json` and `graph.mmd`, and start the background writers of the run."""
@@ -30,8 +36,7 @@ def services(run: PlannedRun, directory: RunDirectory | None) -> Iterator[Servic
         yield Services(None, None, None, Stop())
         return
     options, config = run.request.options, run.config()
-    directory.write_json("config.json", config)
-    directory.write_text("graph.mmd", to_mermaid(run.plan))
+    write_plan(run, directory)
     with contextlib.ExitStack() as ending:
         stop = ending.enter_context(stopped_by_signals())
         metrics = ending.enter_context(MetricsLog(directory.path, options.sinks, config))

@@ -10,7 +10,7 @@ from typing import Any
 
 from fragmenta.algorithms import Algorithm
 from fragmenta.algorithms.named import AlgorithmLike, algorithm_from
-from fragmenta.engines import ENGINES, EngineOptions, Setup, engine_named
+from fragmenta.engines import EngineOptions, engine_named
 from fragmenta.engines.in_flight import fits
 from fragmenta.engines.in_place import in_place
 from fragmenta.envs import make
@@ -25,7 +25,7 @@ from fragmenta.runs.checkpoints import CHECKPOINTS, Checkpoint, CheckpointFolder
 from fragmenta.runs.history import recorded
 from fragmenta.runs.lock import locked
 from fragmenta.runs.opening import Run, cluster_of, describe_environment, load, replay_settings
-from fragmenta.runs.run_directory import RunDirectory
+from fragmenta.runs.run_directory import RunDirectory, read_config
 from fragmenta.runs.saving import SaveOptions
 from fragmenta.runs.seeds import Seeds
 from fragmenta.runs.sinks import TrackingOptions
@@ -33,7 +33,7 @@ from fragmenta.training.callbacks import Callbacks
 from fragmenta.training.loop import run_loop
 from fragmenta.training.options import RunOptions
 from fragmenta.training.origin import ParentRun, origin_of
-from fragmenta.training.planning import PlannedRun, Request, plan_run
+from fragmenta.training.planning import PlannedRun, Replan, Request, plan_run
 from fragmenta.training.prepared import PreparedRun
 from fragmenta.training.result import Result
 from fragmenta.training.seeds import write_seeds
@@ -193,13 +193,14 @@ def _show(
     callbacks: Callbacks,
     watcher: Watcher | None,
     progress: bool,
+    replan: Replan | None = None,
 ) -> Result:
     """Train, and show the progress unless a watcher does, or `progress` is False."""
     if watcher or not progress:
-        return _start(run, directory, checkpoint, callbacks, watcher)
+        return _start(run, directory, checkpoint, callbacks, watcher, replan)
     view = view_for(sys.stderr)
     with contextlib.closing(view):
-        result = _start(run, directory, checkpoint, callbacks, view)
+        result = _start(run, directory, checkpoint, callbacks, view, replan)
     view.finished(result.summary, directory.path if directory else None)
     return result
 
@@ -210,6 +211,7 @@ def _start(
     checkpoint: Checkpoint | None,
     callbacks: Callbacks,
     watcher: Watcher | None,
+    replan: Replan | None,
 ) -> Result:
     started, request = time.monotonic(), run.request
     with settled(run) as environments:
@@ -217,53 +219,22 @@ def _start(
             steps = run.steps_per_iteration * run.plan.arrivals
             environments += _began(run, checkpoint)
             watcher.planned(run.plan, request.algorithm, steps, environments)
-        setup = Setup(
-            run.plan,
-            run.trained,
-            request.env,
-            run.policy,
-            run.cluster,
-            request.options.merge,
-            request.seed,
-            request.options.deadline,
-            options=request.options.engine,
-            logs=_logs(directory, run.engine),
-        )
         with services(run, directory) as background:
-            prepared = PreparedRun(
-                setup,
-                run.steps_per_iteration,
-                run.identity(),
-                started,
-                request.options.timeline,
-                directory,
-                *background,
-                watcher,
-                callbacks,
-            )
+            prepared = PreparedRun(run, started, directory, *background, watcher, callbacks, replan)
             result = run_loop(prepared, _start_of(run, directory, checkpoint))
     if directory:
-        _write_results(run, directory, result)
+        _write_results(directory, result)
     return result
 
 
-def _write_results(run: PlannedRun, directory: RunDirectory, result: Result) -> None:
-    if isinstance(run.trained, Seeds):
+def _write_results(directory: RunDirectory, result: Result) -> None:
+    if isinstance(result.algorithm, Seeds):
         records = [*directory.earlier, *result.metrics]
-        write_seeds(directory.path, run.config(), records, result.params, result.summary)
+        write_seeds(directory.path, read_config(directory.path), records, result.params, result.summary)
     else:
         directory.write_params(result.params)
     directory.write_json("summary.json", result.summary)  # marks the run as complete, so it comes last
     draw_curve(directory.path)
-
-
-def _logs(directory: RunDirectory | None, engine: str) -> Path | None:
-    """The folder for the output of the engine's processes."""
-    if directory is None or not ENGINES[engine].apart:
-        return None
-    logs = directory.path / "logs"
-    logs.mkdir(exist_ok=True)
-    return logs
 
 
 def _start_of(run: PlannedRun, directory: RunDirectory | None, checkpoint: Checkpoint | None) -> Start:
