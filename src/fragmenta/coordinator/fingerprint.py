@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
@@ -35,18 +35,25 @@ def fingerprint(plan: Plan, algorithm: Algorithm, env: Environment) -> str:
 
 def program_text(traced: Any) -> str:
     """A traced program with its constants as text, equal in all processes that trace the same code."""
-    return "\n".join(_Listing().program(traced))
+    return "\n".join(_Listing(_content).program(traced))
+
+
+def work_text(traced: Any) -> str:
+    """A traced program as text, equal for programs that do the same work: without the values of its floats, such as a
+    learning rate."""
+    return "\n".join(_Listing(_content_but_floats).program(traced))
 
 
 class _Listing:
     """A traced program as text. JAX's own listing omits constants and depends on what happened to be cached."""
 
-    def __init__(self) -> None:
+    def __init__(self, content: Callable[[Any], str]) -> None:
+        self._content = content
         self._numbers: dict[Any, int] = {}
 
     def program(self, jaxpr: Any) -> Iterable[str]:
         inner, constants = open_jaxpr(jaxpr)
-        yield "constants " + " ".join(map(_content, constants))
+        yield "constants " + " ".join(map(self._content, constants))
         yield "from " + " ".join(map(self._atom, (*inner.constvars, *inner.invars)))
         for equation in inner.eqns:
             yield equation.primitive.name + " " + " ".join(map(self._atom, equation.invars))
@@ -57,12 +64,12 @@ class _Listing:
 
     def _atom(self, atom: Any) -> str:
         if is_literal(atom):
-            return _content(atom.val)
+            return self._content(atom.val)
         return f"{self._numbers.setdefault(atom, len(self._numbers))}:{atom.aval}"
 
     def _parameter(self, value: Any) -> str:
         if hasattr(getattr(value, "jaxpr", value), "eqns"):
-            return "{\n" + "\n".join(_Listing().program(value)) + "\n}"
+            return "{\n" + "\n".join(_Listing(self._content).program(value)) + "\n}"
         if isinstance(value, (tuple, list)):
             return "(" + ", ".join(map(self._parameter, value)) + ")"
         if isinstance(value, (set, frozenset)):  # iteration order depends on hashes, which differ between processes
@@ -70,7 +77,7 @@ class _Listing:
         if isinstance(value, dict):
             return "{" + ", ".join(sorted(f"{key}: {self._parameter(value[key])}" for key in value)) + "}"
         if isinstance(value, (np.ndarray, np.generic, jax.Array)):
-            return _content(value)
+            return self._content(value)
         if isinstance(value, functools.partial):
             return self._parameter((value.func, value.args, value.keywords))
         if isinstance(value, MethodType):
@@ -91,3 +98,11 @@ def _content(array: Any) -> str:
         array = jax.random.key_data(array)
     values = np.asarray(array)
     return f"{values.dtype}{values.shape}{hashlib.sha256(values.tobytes()).hexdigest()}"
+
+
+def _content_but_floats(array: Any) -> str:
+    """The same, but of floats only dtype and shape."""
+    if hasattr(array, "dtype") and key_dtype(array.dtype):
+        return _content(array)
+    values = np.asarray(array)
+    return f"{values.dtype}{values.shape}" if values.dtype.kind == "f" else _content(values)

@@ -7,21 +7,21 @@ from collections.abc import Mapping
 from typing import Any
 
 from fragmenta.algorithms import Algorithm
-from fragmenta.coordinator.fingerprint import fingerprint
 from fragmenta.engines import engine_named
 from fragmenta.engines.base import EngineOptions
 from fragmenta.engines.this_machine import this_machine
 from fragmenta.envs import Environment
 from fragmenta.graph import Graph
-from fragmenta.planner.candidates import Space, candidate_of, candidates
+from fragmenta.planner.candidates import Candidate, Space, candidate_of, candidates
 from fragmenta.planner.predicting import predictor
 from fragmenta.planner.profile import Profile, profile_here
 from fragmenta.planner.search import Prediction, choice, search
+from fragmenta.planner.units import units
 from fragmenta.policies import POLICIES, Cluster, Policy
 
-SHARE, MOST_SECONDS, LEAST_SECONDS = 0.1, 8.0, 1.5
-"""Measuring may take this share of the time of training, at most so many seconds; with less than the last, it is not
-worth beginning."""
+SHARE, MOST_SECONDS, LEAST_SECONDS = 0.2, 8.0, 3.0
+"""Measuring what may turn out to be slower may take this share of the time of training, at most so many seconds; with
+less than the last, it is not worth beginning."""
 START_SECONDS = 8.0
 """What starting processes takes, each of which imports JAX and compiles its part."""
 SYNCHRONOUS = tuple(name for name in POLICIES if not name.endswith("_async"))
@@ -35,7 +35,8 @@ class Decision:
     policy: str | Policy
     engine: str
     cluster: Cluster
-    reason: str
+    reason: str = ""
+    """Empty if the user chose."""
     steps_per_second: float | None = None
     """As predicted; None if nothing was measured."""
 
@@ -59,13 +60,15 @@ def decide(
     first = candidate_of(graph, default.policy, default.engine, default.cluster, merge)
     if first is None:
         return default  # it is refused, with a reason, where it is planned
-    key = _key(first.plan, algorithm, env, space)
+    key = _key(first, algorithm, env, space)
     if note := profile.notes.get(key):
         return _remembered(note, default)
     predict = predictor(algorithm, env, graph, profile)
-    seconds = min(MOST_SECONDS, SHARE * algorithm.total_steps / predict.expected_rate(first))
+    expected = algorithm.total_steps / predict.expected_rate(first)
+    seconds = min(MOST_SECONDS, SHARE * expected)
     if seconds < LEAST_SECONDS:
-        return default
+        reason = f"{first.description}, without comparing others: training takes only about {max(expected, 1):.0f} s"
+        return dataclasses.replace(default, reason=reason)
     options = [option for option in candidates(algorithm, env, graph, space) if option.keeps_result]
     if not options:
         return default
@@ -112,11 +115,13 @@ def _decision(best: Prediction, predictions: list[Prediction]) -> Decision:
     return Decision(chosen.policy, chosen.engine, chosen.cluster, reason, best.steps_per_second)
 
 
-def _key(plan: Any, algorithm: Algorithm, env: Environment, space: Space) -> str:
+def _key(first: Candidate, algorithm: Algorithm, env: Environment, space: Space) -> str:
+    """Equal where the same decision is to be made."""
     engines = [(name, cluster.devices, cluster.lag, cluster.shards) for name, _, cluster in space.engines]
     pool = env.host_pool.options if env.host_pool else None
-    text = f"{fingerprint(plan, algorithm, env)} {engines} {space.replicas} {space.merge} {env.title} {pool}"
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
+    work = sorted(unit.identity for schedule in first.schedules.values() for unit in units(schedule, first.is_apart))
+    parts = [work, algorithm.num_envs, env.title, pool, engines, space.replicas, space.merge]
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
 
 
 def _remember(profile: Profile, key: str, decision: Decision) -> None:

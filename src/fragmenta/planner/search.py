@@ -1,6 +1,7 @@
 """Predicts how fast candidates are, and chooses one."""
 
 import dataclasses
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -90,11 +91,10 @@ class Predictor:
 
 
 def search(predictor: Predictor, options: Sequence[Candidate], seconds: float) -> list[Prediction]:
-    """Predictions of all candidates, the fastest first; the promising ones are measured for up to so many seconds."""
-    end = time.monotonic() + seconds
-    predictions = {id(option): predictor.predict(option) for option in options}
+    """Predictions of all candidates, the fastest first. The first is measured, and for so many seconds promising others."""
     for option in options[:1] if seconds > 0 else ():  # the simplest: what is learned from it corrects the estimates
-        predictor.measure(option, end)
+        predictor.measure(option, math.inf)
+    end = time.monotonic() + seconds
     attempted = {id(option) for option in options[:1]}
     while time.monotonic() < end:
         predictions = {id(option): predictor.predict(option) for option in options}

@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-from fragmenta.coordinator.fingerprint import program_text
+from fragmenta.coordinator.fingerprint import work_text
 from fragmenta.planner.amounts import Amounts, amounts
 from fragmenta.worker.backends.burst import runs_in_bursts
 from fragmenta.worker.steps import Schedule, Segment, segments
@@ -51,10 +51,10 @@ class Unit:
 
     @functools.cached_property
     def identity(self) -> str:
-        """Equal for what is compiled to the same program for the same number of devices."""
+        """Equal for what does the same work on the same number of devices, whatever the values of its floats."""
         program = self.schedule.program
         together = program.parts if program.together else 1
-        text = f"{self.kind} {self.width} {together} {self.members} {self.is_burst}\n{program_text(self.traced)}"
+        text = f"{self.kind} {self.width} {together} {self.members} {self.is_burst}\n{work_text(self.traced)}"
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     @functools.cached_property

@@ -61,8 +61,10 @@ class PlannedRun:
     plan: Plan
     steps_per_iteration: int
     """Environment steps per seed; where a learner takes one replica's part at a time, those of one part."""
-    why: str
-    """Why it runs so; empty if the user chose, or if there is nothing to say."""
+    why_replicas: str
+    """Why there are as many replicas as were chosen; empty if the user chose, or if there is nothing to say."""
+    why: str = ""
+    """Why the planner chose this plan; empty if the user did."""
     predicted: float | None = None
     """The steps per second, over all seeds, that a prediction for this plan gives; None if there is none."""
 
@@ -141,7 +143,7 @@ def plan_run(request: Request) -> PlannedRun:
     cluster = dataclasses.replace(cluster, apart=engine.apart)
     trained = with_seeds(algorithm, request.seed, request.seeds)
     graph = functools.cache(lambda: trace(trained, env))
-    decision = _decision(request, cluster, graph)
+    decision, why_replicas = _decision(request, cluster, graph)
     request = dataclasses.replace(request, engine=decision.engine)
     policy, cluster = decision.policy, decision.cluster
     check_seeds(policy, request.seeds, env)
@@ -152,11 +154,11 @@ def plan_run(request: Request) -> PlannedRun:
             f"choose a synchronous distribution policy without lag, or set allows_lag = True in it if it does"
         )
     steps = _steps_per_iteration(request, plan)
-    return PlannedRun(request, policy, cluster, plan, steps, decision.reason, decision.steps_per_second)
+    return PlannedRun(request, policy, cluster, plan, steps, why_replicas, decision.reason, decision.steps_per_second)
 
 
-def _decision(request: Request, cluster: Cluster, graph: Callable[[], Graph]) -> Decision:
-    """How to run: as the user says, and where that is left open as the planner decides."""
+def _decision(request: Request, cluster: Cluster, graph: Callable[[], Graph]) -> tuple[Decision, str]:
+    """How to run: as the user says, and where that is left open as the planner decides; and why so many replicas."""
     algorithm, env = request.algorithm, request.env
     is_open = request.policy in (None, AUTO)
     policy = default_policy(env) if is_open or request.policy is None else request.policy
@@ -167,10 +169,12 @@ def _decision(request: Request, cluster: Cluster, graph: Callable[[], Graph]) ->
     if not given:
         replicas, why = default_replicas(algorithm, env, policy, cluster)
         cluster = dataclasses.replace(cluster, replicas=replicas)
-    default = Decision(policy, request.engine or DEFAULT_ENGINE, cluster, why)
+    default = Decision(policy, request.engine or DEFAULT_ENGINE, cluster)
     if not is_open or request.seeds != 1:
-        return default
-    return decide(algorithm, env, graph(), default, request.engine, whole.devices, given, request.options.merge)
+        return default, why
+    merge = request.options.merge
+    decision = decide(algorithm, env, graph(), default, request.engine, whole.devices, given, merge)
+    return decision, why if decision.cluster == default.cluster else ""
 
 
 def _steps_per_iteration(request: Request, plan: Plan) -> int:

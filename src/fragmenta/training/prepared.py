@@ -74,10 +74,10 @@ def start_engine(run: PreparedRun, iterations: int) -> Engine:
         request.options.deadline,
         Window.within(iterations) if request.options.timeline else None,
         request.options.engine,
-        _logs(run.directory, run.engine),
+        _logs(run.directory, planned.engine),
         run.watcher.placed if run.watcher else None,
     )
-    return engine_named(run.engine)(setup)
+    return engine_named(planned.engine)(setup)
 
 
 def _logs(directory: RunDirectory | None, engine: str) -> Path | None:

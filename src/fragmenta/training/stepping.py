@@ -28,5 +28,5 @@ def _line(run: PlannedRun) -> str:
     how = request.env.where(count, run.plan.lanes)
     if run.cluster.apart and request.env.host_pool:
         how = "on the host, in the processes that step them"
-    parts = [f"{count} of {request.env_name}", how, run.why]
+    parts = [f"{count} of {request.env_name}", how, run.why_replicas]
     return ", ".join(filter(None, parts))
