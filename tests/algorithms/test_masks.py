@@ -89,6 +89,15 @@ def test_random_actions_are_legal() -> None:
     assert set(np.unique(drawn)) == {1, 2}
 
 
+@pytest.mark.parametrize("kind", ["int8", "uint8", "bool", "float32"])
+def test_random_actions_are_legal_among_many(kind: str) -> None:
+    """More of them than a small integer counts to."""
+    legal = jnp.ones((500, 400)).at[:, :20].set(0).astype(kind)
+    drawn = epsilon_greedy(jax.random.split(jax.random.key(0), 500), jnp.zeros((500, 400)), jnp.ones(500), legal)
+    assert 20 <= min(drawn) < 60
+    assert max(drawn) > 360
+
+
 def test_masks_of_several_choices() -> None:
     space = Dict((("action_mask", Box(0, 1, (2, 3), "int32")), ("observation", Box(0, 1, (1,)))))
     observation = {"action_mask": jnp.ones((5, 2, 3)), "observation": jnp.zeros((5, 1))}
