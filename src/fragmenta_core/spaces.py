@@ -100,3 +100,9 @@ def random_actions(space: Space, shape: tuple[int, ...]) -> np.ndarray:
         return rng.integers(space.choices, size=(*shape, len(space.choices))).astype(np.int32)
     assert isinstance(space, Box)
     return rng.uniform(max(space.low, -1e3), min(space.high, 1e3), (*shape, *space.shape)).astype(np.float32)
+
+
+def as_vector(mask: Any) -> np.ndarray:
+    """A mask of legal actions as one vector; of `MultiDiscrete` actions it may be a tuple of arrays."""
+    parts = [np.ravel(part) for part in mask] if isinstance(mask, tuple) else [np.ravel(mask)]
+    return np.concatenate(parts).astype(np.int8)

@@ -7,7 +7,7 @@ import numpy as np
 from gymnasium import spaces
 
 from fragmenta_core.faults import WrongValueError
-from fragmenta_core.spaces import MASK
+from fragmenta_core.spaces import MASK, as_vector
 
 
 class InfoMask(gymnasium.Wrapper):
@@ -49,9 +49,3 @@ def _with_mask(observation: Any, info: dict[str, Any]) -> dict[str, Any]:
     if MASK not in info:
         raise WrongValueError(f"returned an info without '{MASK}', which the info of its first reset had")
     return {"observation": observation, MASK: as_vector(info[MASK])}
-
-
-def as_vector(mask: Any) -> np.ndarray:
-    """A mask of legal actions as one vector; of `MultiDiscrete` actions it may be a tuple of arrays."""
-    parts = [np.ravel(part) for part in mask] if isinstance(mask, tuple) else [np.ravel(mask)]
-    return np.concatenate(parts).astype(np.int8)

@@ -17,7 +17,7 @@ from fragmenta.rl.exploration import epsilon_greedy
 from fragmenta.rl.masks import legal_actions, mask_part, masked_logits
 from fragmenta.runs.seeds import of_seed
 from fragmenta_core.faults import EnvironmentFaultError
-from host_envs import Fussy, FussyPairs, LateFussy
+from host_envs import Fussy, FussyPairs, LateFussy, ShortFussy
 from own_parts import ForbiddenPairs
 
 SHORT: dict[str, dict[str, Any]] = {"ppo": {"horizon": 16}, "dqn": {"buffer_size": 1_000, "learning_starts": 64}}
@@ -134,6 +134,11 @@ def test_a_mask_that_comes_only_after_a_step_is_refused() -> None:
     """Nothing would read it."""
     with pytest.raises(EnvironmentFaultError, match="an info with 'action_mask', which the info of its first"):
         fragmenta.train("ppo", LateFussy, num_envs=2, hidden=(8,), total_steps=256, **SHORT["ppo"])
+
+
+def test_a_mask_of_another_size_is_refused_before_a_run() -> None:
+    with pytest.raises(ConfigError, match="'action_mask' with 2 entries, expected one for each of the 3 choices"):
+        make(ShortFussy)
 
 
 def test_predictions_obey_masks_of_infos() -> None:

@@ -125,6 +125,13 @@ class LateFussy(Fussy):
         return super().reset(seed=seed)[0], {}
 
 
+class ShortFussy(Fussy):
+    """Does not say of all actions whether they are legal."""
+
+    def _info(self) -> dict[str, np.ndarray]:
+        return {"action_mask": super()._info()["action_mask"][:2]}
+
+
 class FussyInParts(Fussy):
     """The same in a part of its observations."""
 
