@@ -118,6 +118,14 @@ class FussyPairs(Fussy):
         return {"action_mask": (super()._info()["action_mask"], np.eye(3, dtype=np.int8)[2])}
 
 
+class StrictPairs(FussyPairs):
+    """Takes no illegal action."""
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict]:
+        assert list(action) == [self.legal, 2], "illegal"
+        return super().step(action)
+
+
 class LateFussy(Fussy):
     """Says only after a step what is legal."""
 
