@@ -33,7 +33,7 @@ def closest(name: str, choices: Iterable[str]) -> str | None:
     words = {choice: re.split("[-_]", choice) for choice in names}
     by_initials = [choice for choice in names if "".join(word[:1] for word in words[choice]) == name]
     by_word = [choice for choice in names if name in words[choice]]
-    similar = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
+    similar = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     return next(iter([*by_initials, *by_word, *similar]), None)
 
 

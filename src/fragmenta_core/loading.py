@@ -30,7 +30,12 @@ def construct(maker: Any, *positional: Any, **arguments: Any) -> Any:
     try:
         return maker(*positional, **arguments)
     except TypeError as error:
-        about_arguments = ("unexpected keyword argument", "required positional", "required keyword-only")
+        about_arguments = (
+            "unexpected keyword argument",
+            "positional argument",
+            "required keyword-only",
+            "takes no arguments",
+        )
         if not any(text in str(error) for text in about_arguments):
             raise
         raise UnusableError(f"wrong arguments: {error}".splitlines()[0]) from error

@@ -100,3 +100,24 @@ def random_actions(space: Space, shape: tuple[int, ...]) -> np.ndarray:
         return rng.integers(space.choices, size=(*shape, len(space.choices))).astype(np.int32)
     assert isinstance(space, Box)
     return rng.uniform(max(space.low, -1e3), min(space.high, 1e3), (*shape, *space.shape)).astype(np.float32)
+
+
+def as_vector(mask: Any) -> np.ndarray:
+    """A mask of legal actions as one vector; of `MultiDiscrete` actions it may be a tuple of arrays."""
+    parts = [np.ravel(part) for part in mask] if isinstance(mask, tuple) else [np.ravel(mask)]
+    return np.concatenate(parts).astype(np.int8)
+
+
+def legal_ones(space: Space, mask: np.ndarray, actions: np.ndarray) -> np.ndarray:
+    """The actions, with the next legal one in place of each that is illegal; as they are where none is legal."""
+    if not isinstance(space, Discrete | MultiDiscrete):
+        return actions
+    choices = (space.n,) if isinstance(space, Discrete) else space.choices
+    columns = actions.reshape(-1, len(choices))
+    masks = np.split(mask.reshape(len(columns), -1), np.cumsum(choices)[:-1], axis=1)
+    chosen = []
+    for column, legal in zip(columns.T, masks, strict=True):
+        following = (column[:, None] + np.arange(legal.shape[1])) % legal.shape[1]
+        first = np.argmax(np.take_along_axis(legal, following, axis=1) > 0, axis=1)
+        chosen.append(np.take_along_axis(following, first[:, None], axis=1)[:, 0])
+    return np.stack(chosen, axis=1).reshape(actions.shape).astype(actions.dtype)

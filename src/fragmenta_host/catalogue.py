@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fragmenta_core.faults import UnusableError
-from fragmenta_core.spaces import MASK, Discrete, MultiDiscrete
+from fragmenta_core.spaces import MASK, Discrete, MultiDiscrete, as_vector
 from fragmenta_host.makers import BoundHere, Maker, Pickled
 from fragmenta_host.single import Single
 
@@ -83,14 +83,20 @@ def sample(spec: Spec) -> Single:
 
 
 def _reports_mask(env: Single) -> bool:
-    """Whether the info of a reset says which actions are legal."""
-    if env.description.agents is not None or not isinstance(env.description.action, Discrete | MultiDiscrete):
+    """Whether the info of a reset says which actions are legal; UnusableError if it does not say it of each."""
+    action = env.description.action
+    if env.description.agents is not None or not isinstance(action, Discrete | MultiDiscrete):
         return False
     try:
         _, info = env.reset(0)
+        mask = as_vector(info[MASK]) if isinstance(info, dict) and MASK in info else None
     except Exception:
         return False  # the run will fail as well, and report the reset
-    return isinstance(info, dict) and MASK in info
+    expected = action.n if isinstance(action, Discrete) else sum(action.choices)
+    if mask is not None and len(mask) != expected:
+        problem = f"the info of reset has '{MASK}' with {len(mask)} entries"
+        raise UnusableError(f"{problem}, expected one for each of the {expected} choices of {action}")
+    return mask is not None
 
 
 def vector_class(spec: Spec) -> Any:

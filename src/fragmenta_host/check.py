@@ -6,6 +6,7 @@ import warnings
 from contextlib import redirect_stderr, redirect_stdout
 from typing import Any
 
+from fragmenta_core.spaces import MASK, Discrete, MultiDiscrete, leaves
 from fragmenta_host.single import Single
 
 
@@ -39,4 +40,8 @@ def _check(env: Any) -> None:
         return
     from gymnasium.utils.env_checker import check_env
 
-    check_env(env.env, skip_render_check=True, skip_close_check=True)
+    from fragmenta_host.masks import LegalActions
+
+    parts = [name for name, _, _ in leaves(env.description.observation)]
+    has_masks = MASK in parts and isinstance(env.description.action, Discrete | MultiDiscrete)
+    check_env(LegalActions(env.env) if has_masks else env.env, skip_render_check=True, skip_close_check=True)

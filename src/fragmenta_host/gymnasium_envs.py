@@ -35,7 +35,10 @@ class GymnasiumEnv:
         else:
             env = construct(spec.maker or load("environment", str(spec)), **spec.arguments)
             if not isinstance(env, gymnasium.Env):
-                raise UnusableError(f"{spec} is {type(env).__name__}, not a gymnasium.Env")
+                problem = f"{spec} is {type(env).__name__}, not a gymnasium.Env"
+                name = f"pettingzoo:{spec.package}"
+                hint = f": for one of PettingZoo, call it parallel_env in its module, and name it {name}"
+                raise UnusableError(problem + (hint if hasattr(env, "possible_agents") else ""))
         for wrapper in spec.wrappers:
             env = construct(load("wrapper", wrapper), env)
         if spec.stack > 1:

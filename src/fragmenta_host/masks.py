@@ -7,7 +7,7 @@ import numpy as np
 from gymnasium import spaces
 
 from fragmenta_core.faults import WrongValueError
-from fragmenta_core.spaces import MASK
+from fragmenta_core.spaces import MASK, Discrete, MultiDiscrete, as_vector, legal_ones
 
 
 class InfoMask(gymnasium.Wrapper):
@@ -21,15 +21,38 @@ class InfoMask(gymnasium.Wrapper):
             {"observation": env.observation_space, MASK: spaces.MultiBinary(int(size))}
         )
 
-    def reset(self, **arguments: Any) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Start an episode."""
-        observation, info = self.env.reset(**arguments)
+        observation, info = self.env.reset(seed=seed, options=options)
         return _with_mask(observation, info), info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """One step."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         return _with_mask(observation, info), reward, terminated, truncated, info
+
+
+class LegalActions(gymnasium.Wrapper):
+    """An environment that gets the next legal action instead of an illegal one, for a checker that knows no masks."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Start an episode."""
+        observation, info = self.env.reset(seed=seed, options=options)
+        self._mask = observation[MASK]
+        return observation, info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """One step."""
+        actions, first = self.action_space, 0
+        if isinstance(actions, spaces.Discrete):
+            space, first = Discrete(int(actions.n)), int(actions.start)
+        else:
+            assert isinstance(actions, spaces.MultiDiscrete)
+            space = MultiDiscrete(tuple(map(int, actions.nvec)))
+        legal = legal_ones(space, np.asarray(self._mask), np.asarray(action) - first) + first
+        result = self.env.step(legal)
+        self._mask = result[0][MASK]
+        return result
 
 
 class LatestMask(gymnasium.ObservationWrapper):
@@ -49,9 +72,3 @@ def _with_mask(observation: Any, info: dict[str, Any]) -> dict[str, Any]:
     if MASK not in info:
         raise WrongValueError(f"returned an info without '{MASK}', which the info of its first reset had")
     return {"observation": observation, MASK: as_vector(info[MASK])}
-
-
-def as_vector(mask: Any) -> np.ndarray:
-    """A mask of legal actions as one vector; of `MultiDiscrete` actions it may be a tuple of arrays."""
-    parts = [np.ravel(part) for part in mask] if isinstance(mask, tuple) else [np.ravel(mask)]
-    return np.concatenate(parts).astype(np.int8)

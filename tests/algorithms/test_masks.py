@@ -17,7 +17,7 @@ from fragmenta.rl.exploration import epsilon_greedy
 from fragmenta.rl.masks import legal_actions, mask_part, masked_logits
 from fragmenta.runs.seeds import of_seed
 from fragmenta_core.faults import EnvironmentFaultError
-from host_envs import Fussy, FussyPairs, LateFussy
+from host_envs import Fussy, FussyPairs, LateFussy, ShortFussy
 from own_parts import ForbiddenPairs
 
 SHORT: dict[str, dict[str, Any]] = {"ppo": {"horizon": 16}, "dqn": {"buffer_size": 1_000, "learning_starts": 64}}
@@ -89,6 +89,15 @@ def test_random_actions_are_legal() -> None:
     assert set(np.unique(drawn)) == {1, 2}
 
 
+@pytest.mark.parametrize("kind", ["int8", "uint8", "bool", "float32"])
+def test_random_actions_are_legal_among_many(kind: str) -> None:
+    """More of them than a small integer counts to."""
+    legal = jnp.ones((500, 400)).at[:, :20].set(0).astype(kind)
+    drawn = epsilon_greedy(jax.random.split(jax.random.key(0), 500), jnp.zeros((500, 400)), jnp.ones(500), legal)
+    assert 20 <= min(drawn) < 60
+    assert max(drawn) > 360
+
+
 def test_masks_of_several_choices() -> None:
     space = Dict((("action_mask", Box(0, 1, (2, 3), "int32")), ("observation", Box(0, 1, (1,)))))
     observation = {"action_mask": jnp.ones((5, 2, 3)), "observation": jnp.zeros((5, 1))}
@@ -125,6 +134,11 @@ def test_a_mask_that_comes_only_after_a_step_is_refused() -> None:
     """Nothing would read it."""
     with pytest.raises(EnvironmentFaultError, match="an info with 'action_mask', which the info of its first"):
         fragmenta.train("ppo", LateFussy, num_envs=2, hidden=(8,), total_steps=256, **SHORT["ppo"])
+
+
+def test_a_mask_of_another_size_is_refused_before_a_run() -> None:
+    with pytest.raises(ConfigError, match="'action_mask' with 2 entries, expected one for each of the 3 choices"):
+        make(ShortFussy)
 
 
 def test_predictions_obey_masks_of_infos() -> None:

@@ -86,6 +86,7 @@ class Forgetful(Leaky):
     ("cell", "message"),
     [
         ("own_parts:Gelu", "cell 'own_parts:Gelu' is Gelu, not a cell of Flax, or a Flax module with a size"),
+        ("own_parts:WithoutUnits", r"'own_parts:WithoutUnits': wrong arguments: WithoutUnits\(\) takes no arguments"),
         ("own_parts:halved", "cell 'own_parts:halved' is function, not a cell of Flax"),
         ("own_parts:DroppingCell", "cell 'own_parts:DroppingCell' draws random numbers, as Dropout does"),
         ("own_parts:NormedCell", "cell 'own_parts:NormedCell' keeps batch_stats besides its parameters"),

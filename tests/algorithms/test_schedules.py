@@ -78,5 +78,11 @@ def test_a_schedule_without_effect_is_one_line(algorithm: Any, rule: str, messag
         dataclasses.replace(algorithm, schedule=(rule,)).validate(environment("sac" if rule[0] == "t" else "dqn"))
 
 
+def test_two_schedules_of_one_number_are_refused() -> None:
+    rules = ("learning_rate=linear:1e-3:0", "gamma=linear:0.9:1", "learning_rate=cosine:1e-3:0")
+    with pytest.raises(ConfigError, match="schedule changes learning_rate by two rules: leave one out"):
+        PPO(schedule=rules).validate(make("CartPole-v1"))
+
+
 def test_a_number_without_a_point_can_be_scheduled() -> None:
     PPO(gamma=1, schedule=("gamma=linear:0.9:1",)).validate(make("CartPole-v1"))

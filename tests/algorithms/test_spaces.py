@@ -8,7 +8,22 @@ import jax.numpy as jnp
 import pytest
 
 import fragmenta
-from fragmenta import A2C, IMPALA, MAPPO, PPO, Box, ConfigError, Dict, Discrete
+from fragmenta import (
+    A2C,
+    DQN,
+    IMPALA,
+    MAPPO,
+    PPO,
+    R2D2,
+    SAC,
+    Box,
+    ConfigError,
+    Dict,
+    Discrete,
+    DiscreteSAC,
+    MultiDiscrete,
+)
+from fragmenta.algorithms import ALGORITHMS
 from fragmenta.envs.probes import Probe, ProbeTeam
 from sights import BrightHalf, Medley
 
@@ -51,6 +66,16 @@ class Odd(Probe):
 def test_unsupported_action_spaces_are_refused(space: Any) -> None:
     with pytest.raises(ConfigError, match="PPO does not support action space"):
         fragmenta.trace(PPO(), Odd(offered=space))
+
+
+@pytest.mark.parametrize("kind", [DQN, R2D2, SAC, DiscreteSAC])
+def test_a_refusal_names_an_algorithm_that_takes_the_actions(kind: Any) -> None:
+    for space in (Discrete(2), Box(-1.0, 1.0, (2,)), MultiDiscrete((2, 3))):
+        try:
+            kind().validate(Odd(offered=space))
+        except ConfigError as error:
+            other = str(error).rpartition("; use ")[2]
+            ALGORITHMS[other]().validate(Odd(offered=space))
 
 
 @dataclasses.dataclass(frozen=True)

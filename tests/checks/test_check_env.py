@@ -27,6 +27,12 @@ def test_a_sound_environment_on_the_host(capsys: pytest.CaptureFixture[str], mon
     assert "PROBLEM" not in printed
 
 
+def test_only_legal_actions_are_tried(capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
+    code, printed = run_check_env(capsys, monkeypatch, "host_envs:StrictPairs", "--num-envs", "2")
+    assert code == 0, printed
+    assert "host_envs:StrictPairs is sound" in printed
+
+
 def test_a_sound_environment_in_jax(capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
     code, printed = run_check_env(capsys, monkeypatch, "ProbeDiscount")
     assert code == 0

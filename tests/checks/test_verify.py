@@ -182,6 +182,17 @@ def test_user_defined_policies_with_two_and_four_replicas() -> None:
     assert all(comparison.bitwise for comparison in verification.comparisons)
 
 
+def test_a_replay_with_other_numbers_of_shards_and_learners(capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = ["--num-envs", "4", "--batch-size", "8", "--buffer-size", "64", "--learning-starts", "16", "--hidden", "4"]
+    parts = ["--policy", "replay", "--replicas", "4", "--shards", "2", "--learners", "2"]
+    assert main(["verify", "dqn", "CartPole-v1", *sizes, *parts]) == 0
+    assert "replay                 x4  equal" in capsys.readouterr().out
+    assert main(["verify", "dqn", "CartPole-v1", *sizes, "--policy", "fused", "--shards", "2"]) == 2
+    assert "shards is 2, but distribution policy 'fused' does not use it" in capsys.readouterr().err
+    assert main(["verify", "dqn", "CartPole-v1", *sizes, *parts[:-1], "0"]) == 2
+    assert "there must be at least 1 learner" in capsys.readouterr().err
+
+
 class Careless(gymnasium.Env):
     """Draws its observations from an unseeded generator."""
 

@@ -146,6 +146,7 @@ def test_the_run_ends_with_the_fault_and_its_traceback(tmp_path: Path) -> None:
         ("faulty_envs:Missing", "cannot load environment 'faulty_envs:Missing'"),
         ("no_such_module:Env", "cannot load environment 'no_such_module:Env'"),
         ("faulty_envs:NotAnEnvironment", "not a gymnasium.Env"),
+        ("vanishing_team:parallel_env", "not a gymnasium.Env: for one .* pettingzoo:vanishing_team"),
         ("faulty_envs:NeedsAnArgument", "wrong arguments: .*missing 1 required positional argument"),
     ],
 )

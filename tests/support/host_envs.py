@@ -118,11 +118,26 @@ class FussyPairs(Fussy):
         return {"action_mask": (super()._info()["action_mask"], np.eye(3, dtype=np.int8)[2])}
 
 
+class StrictPairs(FussyPairs):
+    """Takes no illegal action."""
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict]:
+        assert list(action) == [self.legal, 2], "illegal"
+        return super().step(action)
+
+
 class LateFussy(Fussy):
     """Says only after a step what is legal."""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
         return super().reset(seed=seed)[0], {}
+
+
+class ShortFussy(Fussy):
+    """Does not say of all actions whether they are legal."""
+
+    def _info(self) -> dict[str, np.ndarray]:
+        return {"action_mask": super()._info()["action_mask"][:2]}
 
 
 class FussyInParts(Fussy):

@@ -93,6 +93,10 @@ class Rounding(nn.Module):
         return nn.Dense(4)(x).astype(jnp.int32)
 
 
+class WithoutUnits:
+    """A memory that cannot be made with its units."""
+
+
 class DroppingCell(Leaky):
     """A memory that draws random numbers."""
 

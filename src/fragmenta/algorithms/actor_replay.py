@@ -8,7 +8,7 @@ import numpy as np
 
 from fragmenta.algorithms.limits import COUNT, Limit
 from fragmenta.algorithms.off_policy import OffPolicy
-from fragmenta.envs import Box, Environment
+from fragmenta.envs import Box, Discrete, Environment
 from fragmenta.errors import ConfigError
 from fragmenta.nn.relu import ReluMLP
 
@@ -53,8 +53,8 @@ class ActorReplay(OffPolicy):
         """Raise ConfigError unless the algorithm can act in the environment."""
         space = env.action_space
         if not isinstance(space, Box) or not space.dtype.startswith("float"):
-            name = type(self).__name__
-            raise ConfigError(f"{name} does not support action space {space}: it takes Box of a float type; use dqn")
+            problem = f"{type(self).__name__} does not support action space {space}: it takes Box of a float type"
+            raise ConfigError(f"{problem}; use {'dqn' if isinstance(space, Discrete) else 'ppo'}")
         if not np.isfinite([space.low, space.high]).all():
             problem = f"actions of {env.title} are between {space.low:g} and {space.high:g}"
             raise ConfigError(f"{problem}: {type(self).__name__} needs limits; wrap the environment, or use ppo")

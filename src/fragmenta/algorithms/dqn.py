@@ -11,7 +11,7 @@ from fragmenta.algorithms.encoding import Encoded
 from fragmenta.algorithms.limits import FRACTION, Limit
 from fragmenta.algorithms.off_policy import OffPolicyState, TargetLearner
 from fragmenta.algorithms.standardizing import Standardizing
-from fragmenta.envs import Discrete, Environment
+from fragmenta.envs import Box, Discrete, Environment
 from fragmenta.errors import ConfigError
 from fragmenta.nn.q_networks import QNetwork
 from fragmenta.rl.exploration import decayed, epsilon_greedy
@@ -60,7 +60,9 @@ class DQN(Standardizing, Distributional):
         super().validate(env)
         if not isinstance(env.action_space, Discrete):
             problem = f"{type(self).__name__} does not support action space {env.action_space}"
-            raise ConfigError(f"{problem}: it takes Discrete; use sac")
+            raise ConfigError(
+                f"{problem}: it takes Discrete; use {'sac' if isinstance(env.action_space, Box) else 'ppo'}"
+            )
         if self.ladder and self.noisy:
             raise ConfigError("ladder and noisy are two ways to explore, of which noisy would be used: leave one out")
 

@@ -110,7 +110,7 @@ class MADDPG(ActorReplay, TeamNetworks):
     ) -> tuple[Any, Any]:
         params, view = self.acting(params), TeamView(observation, alive)
         if keys is not None:
-            return self.act(env, params, view, keys, jnp.asarray(self.total_steps)), memory
+            return self.act(env, params, view, keys, jnp.asarray(jnp.inf)), memory
         outputs = self.outputs(env, params["actor"], self.encode_each(env, params, view))
         if isinstance(env.action_space, Discrete):
             return jnp.argmax(outputs, axis=-1).astype(jnp.int32), memory

@@ -101,7 +101,7 @@ class NeuralAlgorithm(Remembering):
         if not self.schedule:
             return jnp.zeros(())
         updates = jnp.max(state.learner.updates)  # they are equal if agents have learners of their own
-        return jnp.minimum(updates / (self.iterations * self.updates_per_iteration), 1.0)
+        return jnp.minimum(updates / float(self.iterations * self.updates_per_iteration), 1.0)
 
     def head(self, outputs: int, output_scale: float) -> nn.Module:
         """What follows the encoder in the policy and the value of an actor-critic: from features to `outputs` numbers,

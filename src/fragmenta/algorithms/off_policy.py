@@ -99,13 +99,10 @@ class OffPolicy(Replaying):
 
     def iterate(self, env: Environment, state: OffPolicyState) -> tuple[OffPolicyState, dict[str, jax.Array]]:
         keys, act_keys, sample_keys, learn_keys = split_each(state.keys, 4)
-        # Not by `num_envs`: where a part of the environments goes on alone, that is the size of the part.
-        steps = state.iteration * state.envs * self.horizon
-        explore, start = self.exploring(state, steps), (state.world, state.memory)
+        explore, start = self.exploring(state, self.steps_before(state)), (state.world, state.memory)
         (world, memory), trajectory = self.collect(env, self.params(state), start, act_keys, explore)
         replay = self.insert(state.replay, trajectory)
-        importance = self.importance + (1.0 - self.importance) * jnp.minimum(steps / self.total_steps, 1.0)
-        batches = self.sample(replay, sample_keys, importance)
+        batches = self.sample(replay, sample_keys, self.importance + (1.0 - self.importance) * self.share_done(state))
         # Not by the steps of the run: a resumed one may have an empty replay, or one that is empty in part.
         is_drawn = state.replay.filled * state.envs >= jnp.minimum(self.learning_starts, self.rows * state.envs)
         is_drawn &= replay.filled >= self.span
@@ -186,7 +183,11 @@ class OffPolicy(Replaying):
         return 1
 
     def share_done(self, state: OffPolicyState) -> jax.Array:
-        return jnp.minimum(state.iteration * state.envs * self.horizon / self.total_steps, 1.0)
+        return jnp.minimum(self.steps_before(state) / float(self.total_steps), 1.0)
+
+    def steps_before(self, state: OffPolicyState) -> jax.Array:
+        """The steps of the run before a state, as a float: long runs have more than an integer counts to."""
+        return state.iteration.astype(jnp.float32) * (state.envs * self.horizon)  # `num_envs` may be that of a part
 
     def _slow(self, params: dict[str, Any]) -> dict[str, Any]:
         return {name: part for name, part in params.items() if name in (self.targets or params)}

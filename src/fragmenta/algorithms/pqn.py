@@ -104,7 +104,7 @@ class PQN(NeuralAlgorithm):
 
     def iterate(self, env: Environment, state: PQNState) -> tuple[PQNState, dict[str, jax.Array]]:
         keys, act_keys, learn_keys = split_each(state.keys, 3)
-        params, done = self.acting(self.params(state)), state.iteration * self.steps_per_iteration
+        params, done = self.acting(self.params(state)), state.iteration.astype(jnp.float32) * self.steps_per_iteration
 
         def tick(carry: tuple[World, Any], time: jax.Array) -> tuple[tuple[World, Any], Transition]:
             world, memory = carry
@@ -188,7 +188,7 @@ class PQN(NeuralAlgorithm):
         return masked_logits(outputs[..., 0], encoded.legal)
 
     def share_done(self, state: PQNState) -> jax.Array:
-        return jnp.minimum(state.iteration / self.iterations, 1.0)
+        return jnp.minimum(state.iteration / float(self.iterations), 1.0)
 
     @property
     def updates_per_iteration(self) -> int:

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from fragmenta.algorithms.axis import Axis
-from fragmenta.algorithms.limits import COUNT, FRACTION, NOT_NEGATIVE, Limit
+from fragmenta.algorithms.limits import COUNT, FRACTION, Limit
 from fragmenta.algorithms.neural import NeuralAlgorithm
 from fragmenta.envs import Box, Environment, Transition, World
 from fragmenta.errors import ConfigError
@@ -16,6 +16,9 @@ from fragmenta.rl.priorities import set_rows
 from fragmenta.rl.replay import Replay, insert_steps, sample_steps
 from fragmenta.stage import stage
 
+MOST_ROWS = 2**31 - 1
+"""More cannot be numbered."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Replaying(NeuralAlgorithm):
@@ -23,8 +26,8 @@ class Replaying(NeuralAlgorithm):
 
     limits: ClassVar[dict[str, Limit]] = {
         "batch_size": COUNT,
-        "buffer_size": COUNT,
-        "learning_starts": NOT_NEGATIVE,
+        "buffer_size": Limit(1, MOST_ROWS, whole=True),
+        "learning_starts": Limit(0, MOST_ROWS),
         "updates": COUNT,
         "n_step": COUNT,
         "priority_exponent": FRACTION,

@@ -52,7 +52,7 @@ class SAC(ContinuousCritics):
         self, env: Environment, params: Any, observation: Any, alive: Any, memory: Any, keys: jax.Array | None
     ) -> tuple[Any, Any]:
         if keys is not None:
-            return self.act(env, self.acting(params), observation, keys, jnp.asarray(self.total_steps)), memory
+            return self.act(env, self.acting(params), observation, keys, jnp.asarray(jnp.inf)), memory
         mean, _ = self._normal(env, params, observation)
         return self.to_env(env, jnp.tanh(mean)), memory
 

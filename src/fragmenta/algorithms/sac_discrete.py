@@ -10,7 +10,7 @@ from fragmenta.algorithms.actor_replay import CRITICS, ActorReplay, of_critics
 from fragmenta.algorithms.limits import FRACTION, POSITIVE, Limit
 from fragmenta.algorithms.off_policy import TargetLearner
 from fragmenta.algorithms.standardizing import Standardizing
-from fragmenta.envs import Discrete, Environment
+from fragmenta.envs import Box, Discrete, Environment
 from fragmenta.errors import ConfigError
 from fragmenta.rl import Categorical
 from fragmenta.rl.masks import masked_logits
@@ -47,7 +47,10 @@ class DiscreteSAC(ActorReplay, Standardizing):
     def check_actions(self, env: Environment) -> None:
         """Raise ConfigError unless the actions are discrete."""
         if not isinstance(env.action_space, Discrete):
-            raise ConfigError(f"DiscreteSAC does not support action space {env.action_space}: use sac")
+            problem = f"DiscreteSAC does not support action space {env.action_space}"
+            raise ConfigError(
+                f"{problem}: it takes Discrete; use {'sac' if isinstance(env.action_space, Box) else 'ppo'}"
+            )
 
     def action_size(self, env: Environment) -> int:
         """How many actions there are."""

@@ -61,7 +61,11 @@ def scheduled(algorithm: Algorithm, schedule: Sequence[str], share: Any) -> Algo
 
 def rules_of(schedule: Sequence[str]) -> dict[str, Rule]:
     """The rule of every scheduled hyper-parameter; ConfigError for what is none."""
-    return dict(map(_rule, schedule))
+    rules = [_rule(text) for text in schedule]
+    names = [name for name, _ in rules]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ConfigError(f"schedule changes {twice[0]} by two rules: leave one out")
+    return dict(rules)
 
 
 def check_schedule(algorithm: Algorithm, schedule: Sequence[str]) -> None:

@@ -65,7 +65,7 @@ class TD3(ContinuousCritics):
         self, env: Environment, params: Any, observation: Any, alive: Any, memory: Any, keys: jax.Array | None
     ) -> tuple[Any, Any]:
         if keys is not None:
-            explore = jnp.asarray(self.total_steps), jnp.full(keys.shape, self.exploration_noise)
+            explore = jnp.asarray(jnp.inf), jnp.full(keys.shape, self.exploration_noise)
             return self.act(env, self.acting(params), observation, keys, explore), memory
         return self.to_env(env, self.best(env, params, observation)), memory
 

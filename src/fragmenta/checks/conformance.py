@@ -19,7 +19,7 @@ from fragmenta.rl import keys_by_index
 from fragmenta.tracing.trace import trace
 from fragmenta_core.bounds import Bounds, bounds_of, first_outside, outside
 from fragmenta_core.faults import EnvironmentFaultError
-from fragmenta_core.spaces import leaves, random_actions
+from fragmenta_core.spaces import MASK, leaves, legal_ones, random_actions
 from fragmenta_host import examine
 from fragmenta_host.pool import Pool
 
@@ -76,7 +76,7 @@ def _played(env: Environment, num_envs: int) -> Iterator[Finding]:
 
 
 def _play(env: Environment, num_envs: int, seed: int, parts: int = 1) -> _Rollout:
-    """Play the same random actions every time, in environments with the given seed."""
+    """Play the same random actions every time, or the next legal ones, in environments with the given seed."""
     keys = keys_by_index(jax.random.key(seed), num_envs)
     actions = _random_actions(env, num_envs)
     trajectories, size = [], num_envs // parts
@@ -87,7 +87,7 @@ def _play(env: Environment, num_envs: int, seed: int, parts: int = 1) -> _Rollou
             world = jax.tree.map(lambda x, low=low: x[low : low + size], first)
             rows = []
             for action in actions:
-                world, transition = step(world, action[low : low + size])
+                world, transition = step(world, _legal(env, world.observation, action[low : low + size]))
                 rows.append(transition)
             trajectories.append(jax.tree.map(lambda *x: np.stack(x), *rows))
     return _Rollout(first, jax.tree.map(lambda *x: np.concatenate(x, axis=1), *trajectories))
@@ -96,6 +96,14 @@ def _play(env: Environment, num_envs: int, seed: int, parts: int = 1) -> _Rollou
 def _random_actions(env: Environment, num_envs: int) -> Any:
     team = () if env.team_size is None else (env.team_size,)
     return random_actions(env.action_space, (STEPS, num_envs, *team))
+
+
+def _legal(env: Environment, observation: Any, actions: np.ndarray) -> np.ndarray:
+    names = [name for name, _, _ in leaves(env.observation_space)]
+    if MASK not in names:
+        return actions
+    mask = np.asarray(jax.tree.leaves(observation)[names.index(MASK)])
+    return legal_ones(env.action_space, mask, actions)
 
 
 def _in_space(env: Environment, rollout: _Rollout) -> Finding:
@@ -166,10 +174,10 @@ def rates(env: Environment, num_envs: int, seconds: float = 1.0) -> Iterator[tup
         options = dataclasses.replace(env.host_pool.options, mode="auto" if mode == "vector" else mode)
         pool = Pool(env.host_pool.spec, options)
         try:
-            pool.reset(np.arange(num_envs))
+            observation = pool.reset(np.arange(num_envs))[0]
             started, done = time.perf_counter(), 0
             while time.perf_counter() - started < seconds:
-                pool.step(0, actions[done % STEPS])
+                observation = pool.step(0, _legal(env, observation, actions[done % STEPS])).observation
                 done += 1
             yield mode, done * num_envs / (time.perf_counter() - started)
         finally:

@@ -95,15 +95,19 @@ def verify(
     iterations: int = 3,
     seed: int = 0,
     env_options: EnvOptions | None = None,
+    shards: int = 0,
+    learners: int = 1,
 ) -> Verification:
     """Run a few iterations as `jax.jit(iterate)` and under distribution policies; compare the state and all metrics.
 
     `policy` defaults to all synchronous distribution policies that can place the algorithm, `replicas` to two and four.
-    Integers, booleans and keys must be identical, floats equal within 1e-5.
+    `shards` (as many as replicas, if 0) and `learners` are those of the distribution policy `replay`. Integers,
+    booleans and keys must be identical, floats equal within 1e-5.
     """
     policies = None if policy is None else [policy] if isinstance(policy, str) or callable(policy) else list(policy)
     counts = None if replicas is None else [replicas] if isinstance(replicas, int) else list(replicas)
-    results = comparisons(algorithm_from(algorithm, {}), env, policies, counts, engine, iterations, seed, env_options)
+    settings = engine, iterations, seed, env_options, shards, learners
+    results = comparisons(algorithm_from(algorithm, {}), env, policies, counts, *settings)
     return Verification(tuple(results))
 
 
@@ -116,6 +120,8 @@ def comparisons(
     iterations: int,
     seed: int,
     env_options: EnvOptions | None = None,
+    shards: int = 0,
+    learners: int = 1,
 ) -> Iterator[Comparison]:
     """Like `verify`, as an iterator. ConfigError if a distribution policy requested by name cannot be compared."""
     if iterations < 1:
@@ -124,7 +130,7 @@ def comparisons(
         raise ConfigError(f"replicas is {invalid[0]}: it must be at least 1")
     counts = replicas or [count for count in REPLICAS if algorithm.num_envs % count == 0] or [1]
     if not engine_named(engine).apart:
-        ensure_cpu_devices(devices_for(counts))  # before the first array, which fixes their number
+        ensure_cpu_devices(devices_for(counts, shards, learners))  # before the first array, which fixes their number
     environment = make(env, env_options)
     check_run(algorithm, environment, engine)
     keep_compiled_programs()
@@ -135,7 +141,8 @@ def comparisons(
         reasons: set[str] = set()  # most reasons do not depend on the number of replicas
         for count in counts:
             try:
-                comparison = _compare(algorithm, environment, graph, policy, count, engine, seed, expected)
+                cluster = _cluster(engine, count, shards, learners)
+                comparison = _compare(algorithm, environment, graph, policy, cluster, engine, seed, expected)
             except ConfigError as error:
                 if policies:
                     raise
@@ -153,9 +160,10 @@ def comparisons(
         )
 
 
-def devices_for(replicas: Sequence[int]) -> int:
-    """Number of devices that gives each replica, and one more fragment, its own device."""
-    return max(replicas, default=max(REPLICAS)) + 1
+def devices_for(replicas: Sequence[int], shards: int = 0, learners: int = 1) -> int:
+    """Number of devices that gives each replica, and one more fragment, its own device; also each of these shards and
+    learners."""
+    return max(replicas, default=max(REPLICAS)) + shards + learners
 
 
 def _compare(
@@ -163,12 +171,11 @@ def _compare(
     env: Environment,
     graph: Graph,
     policy: str | Policy,
-    replicas: int,
+    cluster: Cluster,
     engine: str,
     seed: int,
     expected: "_Plain",
 ) -> Comparison:
-    cluster = _cluster(engine, replicas)
     _check_synchronous(graph, policy, cluster)
     plan = project(graph, policy, cluster, merge=False)
     setup = Setup(plan, algorithm, env, policy, cluster, merge=False, seed=seed)
@@ -180,13 +187,15 @@ def _compare(
             largest.append(snapshot_gap.largest)
             if difference:
                 break
-    return Comparison(plan.policy, replicas, "", bitwise, tuple(largest), difference)
+    return Comparison(plan.policy, cluster.replicas, "", bitwise, tuple(largest), difference)
 
 
-def _cluster(engine: str, replicas: int) -> Cluster:
+def _cluster(engine: str, replicas: int, shards: int, learners: int) -> Cluster:
     kind = ENGINES[engine]
     on_cpu = kind.apart and jax.default_backend() == "cpu"
-    return kind.cluster(EngineOptions(), replicas, processes=devices_for([replicas]) if on_cpu else None)
+    processes = devices_for([replicas], shards, learners) if on_cpu else None
+    cluster = kind.cluster(EngineOptions(), replicas, processes=processes)
+    return dataclasses.replace(cluster, shards=shards, learners=learners)
 
 
 def _check_synchronous(graph: Graph, policy: str | Policy, cluster: Cluster) -> None:

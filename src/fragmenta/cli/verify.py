@@ -15,6 +15,10 @@ class ComparisonOptions:
     """Distribution policies to verify. Default: all synchronous ones that can place the algorithm."""
     replicas: tuple[int, ...] = ()
     """Replicas of their replicated fragment. Default: 2 and 4, if they divide the environments."""
+    shards: int = 0
+    """Shards of the replay under the distribution policy replay. Default: as many as replicas."""
+    learners: int = 1
+    """Replicas of the learner under the distribution policy replay."""
     engine: str = "local"
     """What runs the fragments: local (threads in this process) or processes (a process per replica)."""
     iterations: int = 3
@@ -34,12 +38,14 @@ class VerifyOptions:
 def run(arguments: list[str]) -> int:
     """Print a line per distribution policy and number of replicas; exit code 1 if one gives a different result."""
     # Before importing the user's module: it may create arrays, which fixes the number of devices.
-    ensure_cpu_devices(devices_for(numbers_of("--replicas", arguments)))
+    parts = (max(numbers_of(flag, arguments), default=count) for flag, count in (("--shards", 0), ("--learners", 1)))
+    ensure_cpu_devices(devices_for(numbers_of("--replicas", arguments), *parts))
     algorithm, env, options = read("verify", VerifyOptions, arguments)
     comparison_options = options.comparison
     policies, replicas = comparison_options.policy or None, comparison_options.replicas or None
     iterations = comparison_options.iterations
-    settings = comparison_options.engine, iterations, comparison_options.seed, options.environment
+    parts = comparison_options.shards, comparison_options.learners
+    settings = comparison_options.engine, iterations, comparison_options.seed, options.environment, *parts
     compared = []
     for comparison in comparisons(algorithm, env, policies, replicas, *settings):
         if not compared:

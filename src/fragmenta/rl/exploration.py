@@ -21,7 +21,7 @@ def epsilon_greedy(keys: jax.Array, values: jax.Array, epsilon: jax.Array, legal
 
 def _at_share(share: jax.Array, actions: int, legal: jax.Array | None) -> jax.Array:
     """The action that lies at this share, of 0 to 1, of all (legal) actions in a row; the first if none is legal."""
-    counts = jnp.arange(1, actions + 1) if legal is None else jnp.cumsum(legal)
+    counts = jnp.arange(1, actions + 1) if legal is None else jnp.cumsum(legal > 0, dtype=jnp.int32)
     return jnp.argmax(counts > jnp.minimum(jnp.floor(share * counts[-1]), counts[-1] - 1))
 
 
