@@ -91,7 +91,7 @@ class Predictor:
 
 
 def search(predictor: Predictor, options: Sequence[Candidate], seconds: float) -> list[Prediction]:
-    """Predictions of all candidates, the fastest first. The first is measured, and for so many seconds promising others."""
+    """Predictions of all candidates, the fastest first. The first is measured, and promising others for a while."""
     for option in options[:1] if seconds > 0 else ():  # the simplest: what is learned from it corrects the estimates
         predictor.measure(option, math.inf)
     end = time.monotonic() + seconds
