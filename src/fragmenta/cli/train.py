@@ -46,6 +46,8 @@ class PlacementOptions(ClusterOptions, PolicyOptions):
     """Merge fragments and replicas that share a device."""
     deadline: float = 300.0
     """Timeout in seconds for a fragment to wait for another, and for a process to compile."""
+    replan: bool = False
+    """Under --policy auto: if training is more than 30% slower than predicted, continue under a faster plan."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,6 +133,7 @@ def run(arguments: list[str]) -> int:
                 placement.merge,
                 placement.deadline,
                 result.trace,
+                placement.replan,
             ),
         )
 

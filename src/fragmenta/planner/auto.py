@@ -2,8 +2,6 @@
 
 import dataclasses
 import hashlib
-import json
-from collections.abc import Mapping
 from typing import Any
 
 from fragmenta.algorithms import Algorithm
@@ -12,16 +10,17 @@ from fragmenta.engines.base import EngineOptions
 from fragmenta.engines.this_machine import this_machine
 from fragmenta.envs import Environment
 from fragmenta.graph import Graph
-from fragmenta.planner.candidates import Candidate, Space, candidate_of, candidates
+from fragmenta.planner.candidates import Candidate, Space, candidate_of, candidates, key_of
 from fragmenta.planner.predicting import predictor
 from fragmenta.planner.profile import Profile, profile_here
-from fragmenta.planner.search import Prediction, choice, search
-from fragmenta.planner.units import units
+from fragmenta.planner.search import CLEARLY, Prediction, search
 from fragmenta.policies import POLICIES, Cluster, Policy
 
 SHARE, MOST_SECONDS, LEAST_SECONDS = 0.2, 8.0, 3.0
 """Measuring what may turn out to be slower may take this share of the time of training, at most so many seconds; with
 less than the last, it is not worth beginning."""
+AGAIN_SECONDS, WORTH_CHANGING = 8.0, 1.15
+"""In mid run: how long other plans are measured, and by how much one must be faster to be changed to."""
 START_SECONDS = 8.0
 """What starting processes takes, each of which imports JAX and compiles its part."""
 SYNCHRONOUS = tuple(name for name in POLICIES if not name.endswith("_async"))
@@ -41,106 +40,126 @@ class Decision:
     """As predicted; None if nothing was measured."""
 
 
-def decide(
-    algorithm: Algorithm,
-    env: Environment,
-    graph: Graph,
-    default: Decision,
-    engine: str | None,
-    devices: tuple[str, ...],
-    replicas: int,
-    merge: bool,
-) -> Decision:
+@dataclasses.dataclass(frozen=True)
+class Question:
+    """What is to be decided: how to run an algorithm on an environment."""
+
+    algorithm: Algorithm
+    env: Environment
+    graph: Graph
+    default: Decision
+    """For training that is too short to compare others."""
+    devices: tuple[str, ...]
+    """All that the engine may use."""
+    engine: str | None
+    """None if that is to be chosen, too."""
+    replicas: int
+    """0 if that is to be chosen, too."""
+    merge: bool
+    must_predict: bool = False
+    """Whether the speed is to be predicted even if training is too short to compare others."""
+
+
+def decide(question: Question) -> Decision:
     """The distribution policy, the replicas, the devices and the engine with which training ends first, of those that
-    do not change the result; `default` is for training that is too short to compare others. `devices` are all that the
-    engine may use; `engine` is None, and `replicas` 0, where that is to be chosen, too."""
-    profile = profile_here(this_machine())
-    whole = dataclasses.replace(default, cluster=dataclasses.replace(default.cluster, devices=devices))
-    space = _space(env, whole, engine, replicas, merge)
-    first = candidate_of(graph, default.policy, default.engine, default.cluster, merge)
+    do not change the result."""
+    algorithm, default = question.algorithm, question.default
+    profile, space = profile_here(this_machine()), _space(question)
+    first = candidate_of(question.graph, default.policy, default.engine, default.cluster, question.merge)
     if first is None:
         return default  # it is refused, with a reason, where it is planned
-    key = _key(first, algorithm, env, space)
-    if note := profile.notes.get(key):
-        return _remembered(note, default)
-    predict = predictor(algorithm, env, graph, profile)
-    expected = algorithm.total_steps / predict.expected_rate(first)
-    seconds = min(MOST_SECONDS, SHARE * expected)
-    if seconds < LEAST_SECONDS:
-        reason = f"{first.description}, without comparing others: training takes only about {max(expected, 1):.0f} s"
-        return dataclasses.replace(default, reason=reason)
-    options = [option for option in candidates(algorithm, env, graph, space) if option.keeps_result]
-    if not options:
-        return default
-    predictions = [p for p in search(predict, options, seconds) if not p.is_estimate]
-    if not predictions:
-        return default
-    best = choice(predictions, options, lambda p: _total_seconds(p, algorithm.total_steps))
-    decision = _decision(best, predictions)
-    _remember(profile, key, decision)
-    return decision
+    key = _note_key(first, question, space)
+    if key not in profile.notes:
+        predict = predictor(algorithm, question.env, question.graph, profile)
+        expected = algorithm.total_steps / predict.expected_rate(first)
+        seconds = min(MOST_SECONDS, SHARE * expected)
+        if seconds < LEAST_SECONDS and not question.must_predict:
+            reason = f"{first.description}, without comparing others: training takes about {max(expected, 1):.0f} s"
+            return dataclasses.replace(default, reason=reason)
+        options = _options(question, space)
+        predictions = search(predict, options, seconds if seconds >= LEAST_SECONDS else 0.0) if options else []
+        known = {id(p.candidate): p for p in predictions if not p.is_estimate}
+        if not known:
+            return default
+        profile.notes[key] = [_row(known[id(option)]) for option in options if id(option) in known]
+        profile.keep()
+    return _decision(profile.notes[key], default.cluster, algorithm.total_steps)
 
 
-def _space(env: Environment, default: Decision, engine: str | None, replicas: int, merge: bool) -> Space:
+def faster(question: Question, current: Decision) -> Decision | None:
+    """What is faster by now than the current way to run, by a new measurement; None if nothing is, by so much that a
+    change is worth it."""
+    first = candidate_of(question.graph, current.policy, current.engine, current.cluster, question.merge)
+    assert first is not None
+    others = [option for option in _options(question, _space(question)) if key_of(option) != key_of(first)]
+    predict = predictor(question.algorithm, question.env, question.graph, Profile())
+    predictions = [p for p in search(predict, [first, *others], AGAIN_SECONDS) if not p.is_estimate]
+    present = next((p for p in predictions if p.candidate is first), None)
+    if present is None or predictions[0].steps_per_second < WORTH_CHANGING * present.steps_per_second:
+        return None
+    return _decision([_row(predictions[0]), _row(present)], current.cluster, question.algorithm.total_steps)
+
+
+def _options(question: Question, space: Space) -> list[Candidate]:
+    found = candidates(question.algorithm, question.env, question.graph, space)
+    return [option for option in found if option.keeps_result]
+
+
+def _space(question: Question) -> Space:
     """What to choose from: with environments on the host also processes, each of which steps some of them."""
+    env, default = question.env, question.default
     is_bound = env.host_pool is not None and env.host_pool.spec.bound_here is not None
-    engines = [(default.engine, default.cluster)]
-    if engine is None and env.host_pool and not is_bound:
+    engines = [(default.engine, dataclasses.replace(default.cluster, devices=question.devices))]
+    if question.engine is None and env.host_pool and not is_bound:
         others = engine_named("processes").cluster(EngineOptions())
         engines.append(("processes", dataclasses.replace(default.cluster, devices=others.devices, apart=True)))
     return Space(
         policies=SYNCHRONOUS,
         engines=tuple((name, cluster.apart, cluster) for name, cluster in engines),
-        replicas=(replicas,) if replicas else (),
+        replicas=(question.replicas,) if question.replicas else (),
         lags=(default.cluster.lag,),
-        merge=merge,
+        merge=question.merge,
     )
 
 
-def _total_seconds(prediction: Prediction, steps: int) -> float:
-    start = START_SECONDS if prediction.candidate.is_apart else 0.0
-    return start + steps / prediction.steps_per_second
+def _row(prediction: Prediction) -> dict[str, Any]:
+    """A prediction as JSON, with what a decision needs."""
+    candidate = prediction.candidate
+    return {
+        "what": candidate.description,
+        "policy": candidate.name,
+        "engine": candidate.engine,
+        "devices": list(candidate.cluster.devices),
+        "replicas": candidate.cluster.replicas,
+        "apart": candidate.is_apart,
+        "rate": prediction.steps_per_second,
+    }
 
 
-def _decision(best: Prediction, predictions: list[Prediction]) -> Decision:
-    chosen = best.candidate
-    rate = f"{best.steps_per_second:,.0f} steps/s"
-    others = [p for p in predictions if p is not best]
-    second = max(others, key=lambda p: p.steps_per_second, default=None)
-    if second is None:
-        reason = f"{chosen.description}, predicted {rate}"
-    else:
-        ratio = best.steps_per_second / second.steps_per_second
-        reason = f"{chosen.description}, predicted {rate}, {ratio:.2f} times {second.candidate.description}"
-    return Decision(chosen.policy, chosen.engine, chosen.cluster, reason, best.steps_per_second)
+def _decision(rows: list[dict[str, Any]], cluster: Cluster, steps: int) -> Decision:
+    """The one that ends first; of those that end at about the same time, the first."""
+
+    def seconds(row: dict[str, Any]) -> float:
+        return (START_SECONDS if row["apart"] else 0.0) + steps / row["rate"]
+
+    best = min(map(seconds, rows))
+    chosen = next(row for row in rows if seconds(row) <= CLEARLY * best)
+    reason = f"{chosen['what']}, predicted {chosen['rate']:,.0f} steps/s"
+    others = sorted((row for row in rows if row is not chosen), key=seconds)
+    if others:
+        ratio = chosen["rate"] / others[0]["rate"]
+        started = ", whose processes take time to start" if others[0]["apart"] and ratio < 1 else ""
+        reason += f", {ratio:.2f} times {others[0]['what']}{started}"
+    where = dataclasses.replace(
+        cluster, devices=tuple(chosen["devices"]), replicas=chosen["replicas"], apart=chosen["apart"]
+    )
+    return Decision(chosen["policy"], chosen["engine"], where, reason, chosen["rate"])
 
 
-def _key(first: Candidate, algorithm: Algorithm, env: Environment, space: Space) -> str:
-    """Equal where the same decision is to be made."""
+def _note_key(first: Candidate, question: Question, space: Space) -> str:
+    """Equal where the same predictions hold."""
+    env = question.env
     engines = [(name, cluster.devices, cluster.lag, cluster.shards) for name, _, cluster in space.engines]
     pool = env.host_pool.options if env.host_pool else None
-    work = sorted(unit.identity for schedule in first.schedules.values() for unit in units(schedule, first.is_apart))
-    parts = [work, algorithm.num_envs, env.title, pool, engines, space.replicas, space.merge]
+    parts = [key_of(first), question.algorithm.num_envs, env.title, pool, engines, space.replicas, space.merge]
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
-
-
-def _remember(profile: Profile, key: str, decision: Decision) -> None:
-    cluster = decision.cluster
-    note = {
-        "policy": decision.policy,
-        "engine": decision.engine,
-        "devices": cluster.devices,
-        "replicas": cluster.replicas,
-        "apart": cluster.apart,
-        "reason": decision.reason,
-        "steps_per_second": decision.steps_per_second,
-    }
-    profile.notes[key] = json.loads(json.dumps(note))
-    profile.keep()
-
-
-def _remembered(note: Mapping[str, Any], default: Decision) -> Decision:
-    cluster = dataclasses.replace(
-        default.cluster, devices=tuple(note["devices"]), replicas=note["replicas"], apart=note["apart"]
-    )
-    return Decision(note["policy"], note["engine"], cluster, note["reason"], note["steps_per_second"])

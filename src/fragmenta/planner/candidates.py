@@ -77,7 +77,7 @@ def candidates(algorithm: Algorithm, env: Environment, graph: Graph, space: Spac
                         candidate = candidate_of(graph, policy, engine, cluster, space.merge)
                         if candidate is None or (candidate.plan.lags and not algorithm.allows_lag):
                             continue
-                        if (key := _key(candidate)) not in seen:
+                        if (key := key_of(candidate)) not in seen:
                             seen.add(key)
                             yield candidate
 
@@ -96,7 +96,7 @@ def candidate_of(graph: Graph, policy: str | Policy, engine: str, cluster: Clust
     return Candidate(policy, engine, cluster, plan, schedules, cluster.apart)
 
 
-def _key(candidate: Candidate) -> tuple[object, ...]:
+def key_of(candidate: Candidate) -> tuple[object, ...]:
     """Equal for candidates that do the same: the same programs on the same devices with the same crossings."""
     plan = candidate.plan
     programs = tuple(
@@ -108,7 +108,7 @@ def _key(candidate: Candidate) -> tuple[object, ...]:
         for name, schedule in candidate.schedules.items()
     )
     crossings = tuple((i.value.shape, i.operator, i.times, i.delivery) for i in plan.interfaces)
-    return candidate.engine, frozenset(programs), crossings
+    return candidate.engine, tuple(sorted(programs)), crossings
 
 
 def _devices(cluster: Cluster, is_apart: bool) -> list[tuple[str, ...]]:

@@ -107,13 +107,3 @@ def search(predictor: Predictor, options: Sequence[Candidate], seconds: float) -
         attempted.add(id(waiting[0]))
         predictor.measure(waiting[0], end)
     return sorted((predictor.predict(option) for option in options), key=lambda p: -p.steps_per_second)
-
-
-def choice(
-    predictions: Sequence[Prediction], options: Sequence[Candidate], seconds: Callable[[Prediction], float]
-) -> Prediction:
-    """The one that takes the least seconds; of those that take about as long, the one that comes first in `options`."""
-    best = min(seconds(prediction) for prediction in predictions)
-    order = {id(option): i for i, option in enumerate(options)}
-    near = [prediction for prediction in predictions if seconds(prediction) <= best * CLEARLY]
-    return min(near, key=lambda prediction: order[id(prediction.candidate)])

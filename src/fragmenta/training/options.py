@@ -27,6 +27,8 @@ class RunOptions:
     """Timeout in seconds for one fragment to wait for another, and for a process to compile."""
     timeline: bool = False
     """Record some iterations in `trace.pftrace` and `timings.json`."""
+    replan: bool = False
+    """Change the plan, which the planner chose, if training is more than 30% slower than it predicted."""
 
     def check(self) -> None:
         """Raise ConfigError for values that cannot be used."""

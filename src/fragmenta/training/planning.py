@@ -14,7 +14,7 @@ from fragmenta.envs import Environment
 from fragmenta.errors import ConfigError
 from fragmenta.evaluation.playing import check_drawable
 from fragmenta.graph import Graph, Plan
-from fragmenta.planner.auto import Decision, decide
+from fragmenta.planner.auto import Decision, Question, decide
 from fragmenta.policies import Cluster, Policy
 from fragmenta.runs.opening import SCHEMA, describe_algorithm, params_of
 from fragmenta.runs.seeds import with_seeds
@@ -136,6 +136,8 @@ def plan_run(request: Request) -> PlannedRun:
         raise ConfigError(f"save_replay is for algorithms with a replay, which {kind} has not: leave it out")
     if options.evaluation.eval_video:
         check_drawable(env)
+    if options.replan and (request.policy not in (None, AUTO) or request.seeds != 1):
+        raise ConfigError("replan changes plans that the planner chose: use it with policy 'auto' and one seed")
     keep_compiled_programs()
     engine = engine_named(request.engine or DEFAULT_ENGINE)
     _check_bound_here(request, engine.apart)
@@ -162,19 +164,30 @@ def _decision(request: Request, cluster: Cluster, graph: Callable[[], Graph]) ->
     algorithm, env = request.algorithm, request.env
     is_open = request.policy in (None, AUTO)
     policy = default_policy(env) if is_open or request.policy is None else request.policy
-    whole, given = cluster, cluster.replicas
+    devices, replicas_asked = cluster.devices, cluster.replicas
     if is_open and not cluster.apart and cluster.devices[0].startswith("cpu:"):
         cluster = dataclasses.replace(cluster, devices=cluster.devices[:1])
     why = ""
-    if not given:
+    if not replicas_asked:
         replicas, why = default_replicas(algorithm, env, policy, cluster)
         cluster = dataclasses.replace(cluster, replicas=replicas)
     default = Decision(policy, request.engine or DEFAULT_ENGINE, cluster)
     if not is_open or request.seeds != 1:
         return default, why
-    merge = request.options.merge
-    decision = decide(algorithm, env, graph(), default, request.engine, whole.devices, given, merge)
+    options, engine = request.options, request.engine
+    question = Question(
+        algorithm, env, graph(), default, devices, engine, replicas_asked, options.merge, options.replan
+    )
+    decision = decide(question)
     return decision, why if decision.cluster == default.cluster else ""
+
+
+def question_of(run: PlannedRun) -> Question:
+    """The question of how to go on with a run: on all devices of its engine, with any number of replicas."""
+    request, devices = run.request, engine_named(run.engine).cluster(run.request.options.engine).devices
+    default, graph = Decision(run.policy, run.engine, run.cluster), trace(run.trained, request.env)
+    merge = request.options.merge
+    return Question(request.algorithm, request.env, graph, default, devices, run.engine, 0, merge)
 
 
 def _steps_per_iteration(request: Request, plan: Plan) -> int:

@@ -35,6 +35,7 @@ from fragmenta.training.options import RunOptions
 from fragmenta.training.origin import ParentRun, origin_of
 from fragmenta.training.planning import PlannedRun, Replan, Request, plan_run
 from fragmenta.training.prepared import PreparedRun
+from fragmenta.training.rechoosing import Rechoosing
 from fragmenta.training.result import Result
 from fragmenta.training.seeds import write_seeds
 from fragmenta.training.services import services
@@ -101,11 +102,12 @@ def train(
         origin = origin_of(start_from, trained, environment)
         run = dataclasses.replace(run, request=dataclasses.replace(run.request, origin=origin))
         details["start_from"] = origin.description
+    replan = Rechoosing() if options.replan else None
     if run_dir is None:
-        return _show(run, None, None, user_callbacks, watcher, progress)
+        return _show(run, None, None, user_callbacks, watcher, progress, replan)
     directory = RunDirectory.new(Path(run_dir))
     with locked(directory.path), recorded(directory.path, 0, STOPPED, **details):
-        return _show(run, directory, None, user_callbacks, watcher, progress)
+        return _show(run, directory, None, user_callbacks, watcher, progress, replan)
 
 
 def resume(
