@@ -87,7 +87,7 @@ def one(number: int) -> dict[str, Any]:
     from fragmenta.planner.candidates import Space, candidates
     from fragmenta.planner.predicting import predictor
     from fragmenta.planner.profile import Profile
-    from fragmenta.planner.search import choice, search
+    from fragmenta.planner.search import search
     from fragmenta.tracing.trace import trace
 
     name, env_name, hyper_parameters = GRID[number]
@@ -102,7 +102,7 @@ def one(number: int) -> dict[str, Any]:
     found = candidates(algorithm, env, graph, Space(SYNCHRONOUS, tuple(engines)))
     options = [option for option in found if option.keeps_result]
     predictions = search(predict, options, SEARCH_SECONDS)
-    chosen = choice(predictions, options, lambda p: 1 / p.steps_per_second)
+    chosen = next(p for p in predictions if not p.is_estimate)
     seconds = time.monotonic() - began
     default = next(p for p in predictions if p.candidate is options[0])
     trained = {id(p): p for p in (chosen, *predictions[:MEASURED], default)}

@@ -15,7 +15,7 @@ from fragmenta.engines.holding import part_of_state
 from fragmenta.graph import Program
 from fragmenta.planner.costs import Cost
 from fragmenta.planner.units import Unit
-from fragmenta.worker.backends.burst import compile_burst
+from fragmenta.worker.backends.burst import MOST, compile_burst
 from fragmenta.worker.backends.xla import Site, compile_segment, spec_of, to_raw
 from fragmenta.worker.steps import REPLICA, Key
 
@@ -97,11 +97,9 @@ def _value(spec: jax.ShapeDtypeStruct, known: Any) -> jax.Array:
 
 def _burst_call(burst: Callable[..., Any], state: list[jax.Array]) -> Call:
     def call(times: int) -> None:
-        while times > 0:
-            count = min(times, 64)
+        for count in [MOST] * (times // MOST) + [times % MOST] * (times % MOST > 0):
             results = burst(np.int32(count), *state)
             state[:] = results[: len(state)]
-            times -= count
         jax.block_until_ready(state)
 
     return call
@@ -133,15 +131,22 @@ def _segment_call(compiled: Any, inputs: list[jax.Array], unit: Unit, specs: Map
 def _timed(call: Call) -> Cost:
     """The median of several blocks of calls."""
     call(1)
-    started = time.perf_counter()
-    call(1)
-    count = max(1, round(BLOCK_SECONDS / max(time.perf_counter() - started, 1e-7)))
+    count = 1
+    while (took := _seconds(call, count)) < BLOCK_SECONDS / 4 and count < MOST * MOST:
+        count *= 4
+    count = max(1, round(count * BLOCK_SECONDS / took))
+    if count > MOST:  # whole bursts: those of a run are as large, and each takes some time to begin
+        count = MOST * round(count / MOST)
     seconds: list[float] = []
     began, busy = time.perf_counter(), time.process_time()
     while len(seconds) < BLOCKS and (len(seconds) < 3 or time.perf_counter() - began < LONGEST_SECONDS):
-        started = time.perf_counter()
-        call(count)
-        seconds.append((time.perf_counter() - started) / count)
+        seconds.append(_seconds(call, count) / count)
     wall = time.perf_counter() - began
     middle = statistics.median(seconds)
     return Cost(middle, max(0.1, (time.process_time() - busy) / wall))
+
+
+def _seconds(call: Call, count: int) -> float:
+    started = time.perf_counter()
+    call(count)
+    return time.perf_counter() - started

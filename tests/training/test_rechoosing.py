@@ -1,0 +1,44 @@
+"""How a run that is slower than predicted looks for another plan."""
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from fragmenta import PPO, Cluster, RunOptions, make
+from fragmenta.planner.auto import Decision
+from fragmenta.training import rechoosing
+from fragmenta.training.planning import Request, plan_run
+from fragmenta.training.rechoosing import Rechoosing
+
+SMALL = PPO(num_envs=4, horizon=8, hidden=(8,), epochs=1, minibatches=2, total_steps=320)
+
+
+def planned(policy: str) -> Any:
+    cluster = Cluster(("cpu:0", "cpu:1"), 1)
+    return plan_run(
+        Request(SMALL, make("CartPole-v1"), "CartPole-v1", {}, policy, "local", cluster, 0, 1, RunOptions())
+    )
+
+
+def test_a_faster_plan_is_that_of_the_same_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    better = Decision("single_learner_coarse", "local", Cluster(("cpu:0", "cpu:1"), 2), "faster", 123.0)
+    monkeypatch.setattr(rechoosing, "faster", lambda question, current: better)
+    run = planned("fused")
+    changed = Rechoosing()(run, 10.0)
+    assert changed is not None
+    assert (changed.plan.policy, changed.cluster.replicas, changed.predicted) == ("single_learner_coarse", 2, 123.0)
+    assert changed.request.algorithm == run.request.algorithm
+
+
+def test_after_a_vain_comparison_the_next_one_comes_later_and_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, asked = [100.0], []
+    monkeypatch.setattr(rechoosing.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(rechoosing, "faster", lambda question, current: asked.append(now[0]))
+    choose, run = Rechoosing(), dataclasses.replace(planned("fused"))
+    for second in range(400):
+        now[0] = 100.0 + second
+        assert choose(run, 10.0) is None
+    first, second, third = asked[:3]
+    assert second - first >= rechoosing.PATIENCE_SECONDS
+    assert third - second >= 2 * rechoosing.PATIENCE_SECONDS
