@@ -40,8 +40,8 @@ class Hop:
     bytes: int
     bandwidth: float
     """Bytes per second on the way; infinite where nothing is copied."""
-    shared: tuple[str, ...] = ()
-    """Resources that messages share on the way: the network of either node."""
+    shared: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    """How much it occupies of what messages share on the way: the network out of one node and into the other."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,6 +79,10 @@ class Costs(Protocol):
 
     def resources(self, program: Program, replica: int, cost: Cost) -> Mapping[str, float]:
         """What a computation of a replica occupies."""
+        ...
+
+    def node_of(self, device: str) -> str:
+        """The node that a device is part of."""
         ...
 
     @property

@@ -85,7 +85,7 @@ class PlanCosts:
             return Hop(REFERENCE.send, REFERENCE.receive + moved, REFERENCE.latency, size, float("inf"))
         link, copy = self._machines.between(source, target), size / COPY_BANDWIDTH
         names = self._machines.node_of(source).name, self._machines.node_of(target).name
-        shared = () if names[0] == names[1] else (f"out of {names[0]}", f"into {names[1]}")
+        shared = {} if names[0] == names[1] else {f"out of {names[0]}": 1.0, f"into {names[1]}": 1.0}
         bandwidth = link.bandwidth if shared else float("inf")
         return Hop(PIPE_SECONDS + copy, PIPE_SECONDS + copy, link.latency, size, bandwidth, shared)
 
@@ -110,6 +110,10 @@ class PlanCosts:
         networks = {f"{way} {node.name}": 1.0 for node in self._machines.nodes for way in ("out of", "into")}
         single = {f"{node.name}, core {i}": 1.0 for node in self._machines.nodes for i in range(node.cores)}
         return cores | single | accelerators | networks | {"interpreter": 1.0}
+
+    def node_of(self, device: str) -> str:
+        """The name of the node that a device is part of."""
+        return self._machines.node_of(device).name
 
     def device(self, name: str) -> Device:
         """What a device is; without processes, a device of the CPU may use all of its cores."""
