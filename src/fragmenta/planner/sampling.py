@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from fragmenta.graph import Plan, Program
 from fragmenta.planner.costs import Cost, Costs
 
-MOST_SIMULATED = 8
-"""With more replicas, so many stand for all of a fragment."""
 MOST_FREE = 32
 """The same for free-running ones, which are each at another point of their iteration."""
 ANYTHING = Cost(1.0, interpreter=1.0)
@@ -38,9 +36,12 @@ class Sample:
         return device_of(self.program, replica)
 
 
-def samples(plan: Plan, costs: Costs) -> dict[str, Sample]:
-    """The sample of every fragment."""
-    return {p.fragment.name: _sample(p, p.fragment.name in plan.free_running, costs) for p in plan.programs}
+def samples(plan: Plan, costs: Costs, most: int) -> dict[str, Sample]:
+    """The sample of every fragment; at most so many replicas, or more of those that are free-running."""
+    return {
+        program.fragment.name: _sample(program, program.fragment.name in plan.free_running, costs, most)
+        for program in plan.programs
+    }
 
 
 def device_of(program: Program, replica: int) -> str:
@@ -49,16 +50,16 @@ def device_of(program: Program, replica: int) -> str:
     return devices[replica % len(devices)]
 
 
-def _sample(program: Program, is_free: bool, costs: Costs) -> Sample:
+def _sample(program: Program, is_free: bool, costs: Costs, most: int) -> Sample:
     count = program.replicas
-    if count <= (MOST_FREE if is_free else MOST_SIMULATED):
+    if count <= (MOST_FREE if is_free else most):
         everyone = tuple(range(count))
         return Sample(program, everyone, dict.fromkeys(everyone, 1.0), {}, {})
     if is_free:
         chosen = tuple(int((i + 0.5) * count / MOST_FREE) for i in range(MOST_FREE))
         weights = dict.fromkeys(chosen, count / MOST_FREE)
     else:  # the first stands for itself: it may send what all hold, and be where those are to whom it is sent
-        others = MOST_SIMULATED - 1
+        others = most - 1
         chosen = (0, *(1 + int((i + 0.5) * (count - 1) / others) for i in range(others)))
         weights = dict.fromkeys(chosen, (count - 1) / others) | {0: 1.0}
     nodes = [costs.node_of(device_of(program, i)) for i in range(count)]

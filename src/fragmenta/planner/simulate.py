@@ -18,6 +18,8 @@ from fragmenta.worker.steps import Schedule
 
 WARM_UP, ITERATIONS = 2, 4
 """Iterations before those that count, and those that count."""
+MOST_SIMULATED = 8
+"""With more replicas of a fragment, so many stand for all of it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,10 +37,17 @@ class Simulation:
         return measure(self.timelines)
 
 
-def simulate(plan: Plan, schedules: Mapping[str, Schedule], costs: Costs) -> Simulation:
-    """Run the schedules of all fragments until the time of an iteration is steady."""
+def simulate(
+    plan: Plan,
+    schedules: Mapping[str, Schedule],
+    costs: Costs,
+    most: int = MOST_SIMULATED,
+    periods: tuple[int, int] = (WARM_UP, ITERATIONS),
+) -> Simulation:
+    """Run the schedules of all fragments until the time of an iteration is steady. Of more than `most` replicas of a
+    fragment so many stand for all; `periods` has the iterations before those that count, and those that count."""
     clock = VirtualClock(costs.capacities)
-    chosen = samples(plan, costs)
+    chosen = samples(plan, costs, most)
     ports = _ports(plan, clock, costs, chosen)
     # Where free-running replicas stand for several, each of their bundles does: what takes them takes as much longer.
     arrivals = len(chosen[plan.feeder].replicas) if plan.feeder else 1
@@ -52,7 +61,7 @@ def simulate(plan: Plan, schedules: Mapping[str, Schedule], costs: Costs) -> Sim
             worker = VirtualWorker(schedules[name], replica, clock, costs, own, seed)
             worker.stand_for(1.0 if is_free else sample.weights[replica], sample.crowds, 1.0 if is_free else stretch)
             (free if is_free else steady).append(worker)
-    first, total = WARM_UP * arrivals, (WARM_UP + ITERATIONS) * arrivals
+    first, total = periods[0] * arrivals, sum(periods) * arrivals
     ends: list[float] = []
     for worker in steady:
         clock.start(_until(worker, total, clock, ends))
