@@ -19,6 +19,8 @@ class Cost:
     """The standard deviation of `seconds` from one time to the next, as a share of it."""
     interpreter: float = 0.0
     """The share of the time in which it holds Python's global lock, so that other threads of its process wait."""
+    memory: int | None = None
+    """Bytes that it needs besides its inputs, as XLA says; None if that was not asked."""
     is_estimate: bool = False
     """Whether it was computed from operations and bytes instead of measured."""
 

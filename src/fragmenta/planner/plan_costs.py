@@ -60,7 +60,8 @@ class PlanCosts:
             count = sum(exchange.times for exchange in exchanges)
             size = sum(exchange.bytes * exchange.times for exchange in exchanges)
             members = unit.schedule.program.fragment.replicas
-            cost = Cost(cost.seconds + self._exchange_seconds(unit, members, count, size), cost.cores)
+            seconds = cost.seconds + self._exchange_seconds(unit, members, count, size)
+            cost = dataclasses.replace(cost, seconds=seconds)
         return cost
 
     def segment(self, schedule: Schedule, segment: Segment) -> Cost:

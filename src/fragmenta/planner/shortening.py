@@ -11,13 +11,11 @@ from fragmenta.worker.steps import Rounds, Schedule, Step
 FEW, MORE = 4, 8
 """Rounds of a loop in either of two simulations; the difference is what a round takes."""
 PERIODS = 1, 1
-FEWEST = 4
-"""So many replicas of a fragment stand for all."""
 
 
-def iteration_seconds(plan: Plan, schedules: Mapping[str, Schedule], costs: Costs) -> float:
-    """The seconds of an iteration, as `simulate` finds them where nothing varies."""
-    settings = FEWEST, ((WARM_UP, ITERATIONS) if plan.lags else PERIODS)
+def iteration_seconds(plan: Plan, schedules: Mapping[str, Schedule], costs: Costs, most: int) -> float:
+    """The seconds of an iteration, as `simulate` finds them where nothing varies; `most` is as there."""
+    settings = most, ((WARM_UP, ITERATIONS) if plan.lags else PERIODS)
     lengths = sorted({length for schedule in schedules.values() for length in _lengths(schedule.steps)})
     few = dict.fromkeys(lengths, FEW)
     base = simulate(plan, _cut(schedules, few), costs, *settings).seconds
