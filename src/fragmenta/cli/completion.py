@@ -17,6 +17,7 @@ WITH_ALGORITHM = {
     "train": "TrainOptions",
     "graph": "GraphOptions",
     "verify": "VerifyOptions",
+    "plan": "PlanOptions",
     "policies": "PoliciesOptions",
 }
 """Commands that take an algorithm and an environment, and the class of their flags."""

@@ -30,6 +30,7 @@ COMMANDS = {
     "verify": "check that distribution policies give the result of the plain program",
     "trace": "show where the time of a run goes: a timeline of its fragments, and a table",
     "check-env": "check an environment: whether it is sound, how fast, and which distribution policies can host it",
+    "plan": "predict the speed of distribution policies, here or on machines that are only described, and choose one",
     "policies": "list the distribution policies",
     "doctor": "show the hardware and software of this machine, and whether JAX uses it",
     "completion": "print a script that completes commands and flags in bash or zsh",

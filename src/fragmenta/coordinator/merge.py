@@ -1,6 +1,7 @@
 """Merge fragments and replicas that share a device, where an interface would be pure overhead."""
 
 import dataclasses
+from collections import Counter
 from collections.abc import Sequence
 
 from fragmenta.graph import Fragment
@@ -38,8 +39,7 @@ def merge(fragments: Sequence[Fragment], host: Sequence[str] = ()) -> list[Fragm
 
 
 def _merge_replicas(fragment: Fragment) -> Fragment:
-    devices = tuple(sorted(set(fragment.devices), key=fragment.devices.index))
-    per_device = {fragment.devices.count(device) for device in devices}
-    if len(per_device) > 1:
+    per_device = Counter(fragment.devices)
+    if len(set(per_device.values())) > 1:
         return fragment
-    return dataclasses.replace(fragment, devices=devices, replicas=len(devices))
+    return dataclasses.replace(fragment, devices=tuple(per_device), replicas=len(per_device))

@@ -63,7 +63,10 @@ def _complete(fragment: Fragment, cluster: Cluster, graph: Graph) -> Fragment:
         raise ConfigError(
             f"fragment '{fragment.name}' has replicas along '{fragment.axis}': choose one of {', '.join(graph.sizes)}"
         )
-    devices = tuple(_device(name, cluster) for name in fragment.devices)
+    named = _devices_by_name(cluster)
+    if unknown_names := [name for name in fragment.devices if name not in named]:
+        raise unknown("device", unknown_names[0], {*named.values()})
+    devices = tuple(named[name] for name in fragment.devices)
     if len(devices) == 1:
         devices = devices * fragment.replicas
     if len(devices) != fragment.replicas:
@@ -74,13 +77,12 @@ def _complete(fragment: Fragment, cluster: Cluster, graph: Graph) -> Fragment:
     return dataclasses.replace(fragment, devices=devices)
 
 
-def _device(name: str, cluster: Cluster) -> str:
-    """A device of the cluster, or a CPU device of its host; a bare kind such as `gpu` means the first of that kind."""
-    devices = (*cluster.devices, *dict.fromkeys(cluster.in_host_memory(cluster.devices)))
-    matches = [d for d in devices if name in (d, d.partition(":")[0])]
-    if not matches:
-        raise unknown("device", name, set(devices))
-    return matches[0]
+def _devices_by_name(cluster: Cluster) -> dict[str, str]:
+    """The devices of the cluster, and CPU devices of its hosts; a bare kind such as `gpu` means the first of that
+    kind."""
+    devices = dict.fromkeys((*cluster.devices, *cluster.in_host_memory(cluster.devices)))
+    first = {device.partition(":")[0]: device for device in reversed(devices)}
+    return first | {device: device for device in devices}
 
 
 def _open(graph: Graph, placed_stages: frozenset[str]) -> Graph:

@@ -1,7 +1,7 @@
 """Prepares a plan for an engine: compiles every fragment, splits the state, connects workers, joins the final state."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -84,18 +84,20 @@ class Route:
         return f"{self.producer}.{self.source}-{self.consumer}.{self.target}-{value}"
 
 
-def routes(plan: Plan) -> list[Route]:
-    """All routes of a plan."""
+def routes(plan: Plan, only: Mapping[str, Sequence[int]] | None = None) -> list[Route]:
+    """All routes of a plan, or those between some replicas of each fragment. Fragments with as many replicas must then
+    have the same ones, and the first among them."""
     replicas = {program.fragment.name: program.replicas for program in plan.programs}
+    members = only or {name: range(count) for name, count in replicas.items()}
     result, bundles = [], {}
     for interface in plan.interfaces:
         ends = interface.producer, interface.consumer
         if interface.delivery.kind == "every":
-            result += [Route(ends[0], a, ends[1], b, (interface,)) for a, b in _pairs(interface, replicas)]
+            result += [Route(ends[0], a, ends[1], b, (interface,)) for a, b in _pairs(interface, replicas, members)]
         else:
             bundles.setdefault(ends, []).append(interface)
     for (producer, consumer), interfaces in bundles.items():
-        pairs = [(a, b) for a in range(replicas[producer]) for b in range(replicas[consumer])]
+        pairs = [(a, b) for a in members[producer] for b in members[consumer]]
         if interfaces[0].delivery.kind == "any" and replicas[consumer] > 1:
             pairs = [(a, b) for a, b in pairs if a == b]
         result += [Route(producer, a, consumer, b, tuple(interfaces)) for a, b in pairs]
@@ -184,6 +186,7 @@ def time_workers(plan: Plan, assignments: Sequence[Assignment], window: Window) 
     """Create a stopwatch for every worker, and wrap its channels and mailboxes so that they record to it."""
     programs = {program.fragment.name: program for program in plan.programs}
     replicas = {name: program.replicas for name, program in programs.items()}
+    members = {name: range(count) for name, count in replicas.items()}
     stopwatches = []
     for assignment in assignments:
         name, replica, ports = (
@@ -197,7 +200,7 @@ def time_workers(plan: Plan, assignments: Sequence[Assignment], window: Window) 
             if interface.delivery.kind != "every":
                 continue
             producer, consumer = programs[interface.producer], programs[interface.consumer]
-            pairs = _pairs(interface, replicas)
+            pairs = _pairs(interface, replicas, members)
             between = [f"{producer.worker(source)} -> {consumer.worker(target)}" for source, target in pairs]
             if interface.producer == name:
                 texts = [text for text, (source, _) in zip(between, pairs, strict=True) if source == replica]
@@ -242,16 +245,19 @@ def collect(plan: Plan, states: Sequence[tuple[Program, dict[int, Any]]], initia
     return leaves
 
 
-def _pairs(interface: Interface, replicas: dict[str, int]) -> list[tuple[int, int]]:
-    """Pairs of (producer replica, consumer replica) that exchange the interface."""
-    sources, targets = replicas[interface.producer], replicas[interface.consumer]
+def _pairs(
+    interface: Interface, replicas: Mapping[str, int], members: Mapping[str, Sequence[int]]
+) -> list[tuple[int, int]]:
+    """Pairs of (producer replica, consumer replica) among these that exchange the interface."""
+    sources, targets = members[interface.producer], members[interface.consumer]
     if interface.operator in (Operator.BROADCAST, Operator.SCATTER):
-        return [(0, target) for target in range(targets)]
+        return [(0, target) for target in targets]
     if interface.operator in (Operator.GATHER, Operator.REDUCE):
-        return [(source, 0) for source in range(sources)]
+        return [(source, 0) for source in sources]
     if interface.operator == Operator.ALL_TO_ALL:
-        return [(source, target) for source in range(sources) for target in range(targets)]
-    return [(target if sources == targets else 0, target) for target in range(targets)]
+        return [(source, target) for source in sources for target in targets]
+    is_paired = replicas[interface.producer] == replicas[interface.consumer]
+    return [(target if is_paired else 0, target) for target in targets]
 
 
 def positions(graph: Graph, fields: Sequence[str]) -> frozenset[int]:

@@ -20,6 +20,8 @@ class Amounts(NamedTuple):
     """Arithmetic operations."""
     bytes: float = 0.0
     """Bytes that are read from memory or written to it."""
+    kernels: float = 0.0
+    """Operations that a GPU does not fuse with others: of each of them it starts a program."""
 
     def __add__(self, other: "Amounts") -> "Amounts":  # pyright: ignore[reportIncompatibleMethodOverride]
         return Amounts(*(a + b for a, b in zip(self, other, strict=True)))
@@ -54,21 +56,22 @@ def _of(equation: Any) -> Amounts:
     if name == "dot_general":
         (contracted, _), _ = equation.params["dimension_numbers"]
         depth = math.prod(equation.invars[0].aval.shape[d] for d in contracted)
-        return Amounts(1, 2.0 * depth * _size(equation.outvars[0]), read + written)
+        return Amounts(1, 2.0 * depth * _size(equation.outvars[0]), read + written, 1)
     if name == "conv_general_dilated":
         kernel = equation.invars[1].aval.shape
         features = equation.outvars[0].aval.shape[equation.params["dimension_numbers"].out_spec[1]]
-        return Amounts(1, 2.0 * _size(equation.outvars[0]) * math.prod(kernel) / max(features, 1), read + written)
+        return Amounts(1, 2.0 * _size(equation.outvars[0]) * math.prod(kernel) / max(features, 1), read + written, 1)
     if name in ("sort", "top_k"):
-        return Amounts(1, largest * max(1.0, math.log2(max(largest, 2))), read + written)
+        return Amounts(1, largest * max(1.0, math.log2(max(largest, 2))), read + written, 1)
     if name.startswith(("dynamic_update_slice", "scatter")):
-        return Amounts(1, _size(equation.invars[-1]), 2 * sum(map(_bytes, equation.invars[1:])))  # done in place
+        moved = 2 * sum(map(_bytes, equation.invars[1:]))  # done in place
+        return Amounts(1, _size(equation.invars[-1]), moved, 1)
     if name.startswith(("gather", "dynamic_slice")):
-        return Amounts(1, written, 2 * written)
+        return Amounts(1, written, 2 * written, 1)
     if name.startswith(MOVES):
-        return Amounts(1, largest, read + written)
+        return Amounts(1, largest, read + written, 1)
     if name in ("random_bits", "threefry2x32"):
-        return Amounts(1, 40.0 * largest, written)
+        return Amounts(1, 40.0 * largest, written, 1)
     return Amounts(1, largest, 0.0)
 
 

@@ -10,7 +10,7 @@ from fragmenta.engines.base import EngineOptions
 from fragmenta.engines.this_machine import this_machine
 from fragmenta.envs import Environment
 from fragmenta.graph import Graph
-from fragmenta.planner.candidates import Candidate, Space, candidate_of, candidates, key_of
+from fragmenta.planner.candidates import Candidate, Space, candidate_of, candidates, identity_of
 from fragmenta.planner.predicting import predictor
 from fragmenta.planner.profile import Profile, profile_here
 from fragmenta.planner.search import CLEARLY, Prediction, search
@@ -91,7 +91,7 @@ def faster(question: Question, current: Decision) -> Decision | None:
     change is worth it."""
     first = candidate_of(question.graph, current.policy, current.engine, current.cluster, question.merge)
     assert first is not None
-    others = [option for option in _options(question, _space(question)) if key_of(option) != key_of(first)]
+    others = [option for option in _options(question, _space(question)) if identity_of(option) != identity_of(first)]
     predict = predictor(question.algorithm, question.env, question.graph, Profile())
     predictions = [p for p in search(predict, [first, *others], AGAIN_SECONDS) if not p.is_estimate]
     present = next((p for p in predictions if p.candidate is first), None)
@@ -161,5 +161,5 @@ def _note_key(first: Candidate, question: Question, space: Space) -> str:
     env = question.env
     engines = [(name, cluster.devices, cluster.lag, cluster.shards) for name, _, cluster in space.engines]
     pool = env.host_pool.options if env.host_pool else None
-    parts = [key_of(first), question.algorithm.num_envs, env.title, pool, engines, space.replicas, space.merge]
+    parts = [identity_of(first), question.algorithm.num_envs, env.title, pool, engines, space.replicas, space.merge]
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]

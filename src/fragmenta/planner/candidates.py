@@ -46,7 +46,8 @@ class Candidate:
         parts = [self.name, f"x{cluster.replicas}"]
         parts += [f"lag {cluster.lag}"] if cluster.lag else []
         parts += [f"on {self.engine}"] if self.engine != "local" else []
-        parts += [f"over {len(cluster.devices)} devices"] if len(cluster.devices) > 1 else []
+        used = {device for program in self.plan.programs for device in program.fragment.devices}
+        parts += [f"over {len(used)} devices"] if len(used) > 1 else []
         return " ".join(parts)
 
 
@@ -77,7 +78,7 @@ def candidates(algorithm: Algorithm, env: Environment, graph: Graph, space: Spac
                         candidate = candidate_of(graph, policy, engine, cluster, space.merge)
                         if candidate is None or (candidate.plan.lags and not algorithm.allows_lag):
                             continue
-                        if (key := key_of(candidate)) not in seen:
+                        if (key := identity_of(candidate)) not in seen:
                             seen.add(key)
                             yield candidate
 
@@ -96,7 +97,7 @@ def candidate_of(graph: Graph, policy: str | Policy, engine: str, cluster: Clust
     return Candidate(policy, engine, cluster, plan, schedules, cluster.apart)
 
 
-def key_of(candidate: Candidate) -> tuple[object, ...]:
+def identity_of(candidate: Candidate) -> tuple[object, ...]:
     """Equal for candidates that do the same: the same programs on the same devices with the same crossings."""
     plan = candidate.plan
     programs = tuple(

@@ -13,6 +13,8 @@ class Load(NamedTuple):
 
     seconds: float
     demands: Mapping[str, float]
+    lock: str = ""
+    """Held meanwhile: others that need it wait, and get it in the order in which they asked."""
 
 
 class Signal:
@@ -38,6 +40,8 @@ class VirtualClock:
         self._alarms: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
         self._rates: dict[Process, float] = {}
+        self._held: dict[str, deque[tuple[Process, Load]]] = {}
+        """Locks that are held, with who waits for them."""
 
     def start(self, process: Process) -> None:
         """Start a process, now."""
@@ -66,10 +70,28 @@ class VirtualClock:
             if isinstance(request, Signal):
                 request.waiting.append(process)
                 return
-            if request.seconds > 0:
-                self._loads[process] = request, [request.seconds]
-                self._rates = {}
-                return
+            if request.seconds <= 0:
+                continue
+            if request.lock in self._held:
+                self._held[request.lock].append((process, request))
+            else:
+                self._begin(process, request)
+            return
+
+    def _begin(self, process: Process, load: Load) -> None:
+        if load.lock:
+            self._held.setdefault(load.lock, deque())
+        self._loads[process] = load, [load.seconds]
+        self._rates = {}
+
+    def _end(self, process: Process) -> None:
+        load, _ = self._loads.pop(process)
+        self._rates = {}
+        self._ready.append(process)
+        if load.lock and self._held[load.lock]:
+            self._begin(*self._held[load.lock].popleft())
+        elif load.lock:
+            del self._held[load.lock]
 
     def _pass_time(self) -> None:
         if not self._rates:
@@ -81,9 +103,7 @@ class VirtualClock:
         self.now += seconds
         for end, process in ends:
             if end <= seconds * (1 + 1e-12):
-                del self._loads[process]
-                self._rates = {}
-                self._ready.append(process)
+                self._end(process)
             else:
                 self._loads[process][1][0] -= seconds * rates[process]
         while self._alarms and self._alarms[0][0] <= self.now * (1 + 1e-15):

@@ -7,6 +7,10 @@ from typing import Any, Protocol
 from fragmenta.graph import Program
 from fragmenta.worker.steps import Host, Schedule, Segment
 
+INTERPRETER = "interpreter"
+"""What a computation occupies, if other workers are threads of the same process: the share of its time in which it holds
+the lock of Python's interpreter."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Cost:
@@ -19,6 +23,8 @@ class Cost:
     """The standard deviation of `seconds` from one time to the next, as a share of it."""
     interpreter: float = 0.0
     """The share of the time in which it holds Python's global lock, so that other threads of its process wait."""
+    memory: int | None = None
+    """Bytes that it needs besides its inputs, as XLA says; None if that was not asked."""
     is_estimate: bool = False
     """Whether it was computed from operations and bytes instead of measured."""
 
@@ -40,8 +46,8 @@ class Hop:
     bytes: int
     bandwidth: float
     """Bytes per second on the way; infinite where nothing is copied."""
-    shared: tuple[str, ...] = ()
-    """Resources that messages share on the way: the network of either node."""
+    shared: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    """How much it occupies of what messages share on the way: the network out of one node and into the other."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,6 +85,10 @@ class Costs(Protocol):
 
     def resources(self, program: Program, replica: int, cost: Cost) -> Mapping[str, float]:
         """What a computation of a replica occupies."""
+        ...
+
+    def node_of(self, device: str) -> str:
+        """The node that a device is part of."""
         ...
 
     @property

@@ -18,11 +18,13 @@ WEIGHTS = np.full((64, 64), 0.01, np.float32)
 """Of the small network that acts between two steps."""
 MEASURE_SECONDS = 0.25
 """How long environments are stepped for a measurement."""
+ROW_SECONDS = 4e-7
+"""For every environment, besides what a stage on the host takes in any case."""
 CALL_SECONDS = 4.5e-5
 """What a stage on the host takes besides the environments: arrays in and out, and statistics of episodes."""
 
 
-def stepping_cost(pool: Pool, count: int, lanes: int) -> Cost | None:
+def stepping_cost(pool: Pool, count: int, lanes: int, is_apart: bool = False) -> Cost | None:
     """The cost of one step of one of so many lanes, where `count` environments are divided among them and the others
     are idle; None if an environment fails, or cannot be copied."""
     if pool.spec.bound_here:
@@ -33,7 +35,7 @@ def stepping_cost(pool: Pool, count: int, lanes: int) -> Cost | None:
         twin.settle(count, lanes)
         twin.reset(np.arange(count))
         rows = count // lanes
-        alone, busy = _seconds(twin, [0], rows, acts=True)
+        alone, busy = _seconds(twin, [0], rows, acts=not is_apart)
         held = 1.0
         if lanes > 1 and twin.mode in ("serial", "threads"):
             # Two lanes at once are as fast as one if neither needs the interpreter, else they take turns.
@@ -48,7 +50,8 @@ def stepping_cost(pool: Pool, count: int, lanes: int) -> Cost | None:
     spread = statistics.stdev(alone) / mean if len(alone) > 2 else 0.0
     is_here = twin.mode in ("serial", "threads")
     cores = busy if is_here else float(twin.workers)
-    return Cost(mean + CALL_SECONDS, max(0.1, cores), min(spread, 1.0), held if is_here else 0.0)
+    call = CALL_SECONDS + ROW_SECONDS * count / lanes
+    return Cost(mean + call, max(0.1, cores), min(spread, 1.0), held if is_here else 0.0)
 
 
 def _mean(seconds: Sequence[float]) -> float:

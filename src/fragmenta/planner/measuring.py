@@ -1,5 +1,6 @@
 """Measures units of work on the devices of this machine: compiled as a run would compile them."""
 
+import dataclasses
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -26,6 +27,8 @@ LONGEST_SECONDS = 0.6
 
 Call = Callable[[int], None]
 """Runs a unit so many times and waits for the results."""
+Measured = tuple[Call, int | None]
+"""How to run a unit, and the memory that it needs besides its inputs."""
 
 
 def site_here(unit: Unit) -> Site | None:
@@ -50,7 +53,7 @@ def measure_units(units: Sequence[Unit], state: Sequence[Any], end: float) -> di
         ready = [call.result() for call in calls]
     for (unit, _), call in zip(here, ready, strict=True):
         if call is not None and time.monotonic() < end:
-            costs[unit.identity] = _timed(call)
+            costs[unit.identity] = dataclasses.replace(_timed(call[0]), memory=call[1])
     return costs
 
 
@@ -58,7 +61,7 @@ def _is_here(kind: str) -> bool:
     return any(device.platform == kind for device in jax.local_devices())
 
 
-def _compiled(unit: Unit, where: Site, state: Sequence[Any], end: float) -> Call | None:
+def _compiled(unit: Unit, where: Site, state: Sequence[Any], end: float) -> Measured | None:
     if time.monotonic() >= end:
         return None
     schedule = unit.schedule
@@ -74,10 +77,18 @@ def _compiled(unit: Unit, where: Site, state: Sequence[Any], end: float) -> Call
     if unit.is_burst:
         burst = compile_burst(schedule, where, specs)
         assert burst is not None
-        return _burst_call(burst, [_value(specs[key], values.get(key)) for key in before])
+        return _burst_call(burst, [_value(specs[key], values.get(key)) for key in before]), _memory(burst)
     compiled = compile_segment(unit.segment, schedule, where, specs)
     inputs = [_value(specs[key], values.get(key)) for key in unit.segment.inputs]
-    return _segment_call(compiled, inputs, unit, specs)
+    return _segment_call(compiled, inputs, unit, specs), _memory(compiled)
+
+
+def _memory(compiled: Any) -> int | None:
+    """Bytes that a program needs on a device besides its inputs; None if that is not known of it."""
+    analysis = getattr(compiled, "memory_analysis", lambda: None)()
+    if analysis is None:
+        return None
+    return max(0, analysis.temp_size_in_bytes + analysis.output_size_in_bytes - analysis.alias_size_in_bytes)
 
 
 def _whole(program: Program, state: Sequence[Any]) -> dict[int, Any]:

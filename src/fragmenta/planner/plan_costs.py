@@ -5,13 +5,13 @@ from collections.abc import Callable, Mapping
 
 from fragmenta.engines.replica import hosts_environments
 from fragmenta.graph import Plan, Program
-from fragmenta.planner.costs import Cost, Hop, Overheads
+from fragmenta.planner.costs import INTERPRETER, Cost, Hop, Overheads
 from fragmenta.planner.profile import Profile
 from fragmenta.planner.units import Unit, units
 from fragmenta.policies.machines import Device, Machines
 from fragmenta.worker.steps import Host, Schedule, Segment
 
-OVERHEADS = Overheads(round=8e-6, iteration=1e-4, report=1.5e-4)
+OVERHEADS = Overheads(round=1.5e-5, iteration=1e-4, report=1.5e-4)
 """Of workers and of the loop of a run, on two cores of an AMD EPYC; see docs/scaling.md."""
 REFERENCE = Hop(3e-6, 5e-6, 2.5e-5, 0, float("inf"))
 """A value that is passed by reference to another thread."""
@@ -60,7 +60,8 @@ class PlanCosts:
             count = sum(exchange.times for exchange in exchanges)
             size = sum(exchange.bytes * exchange.times for exchange in exchanges)
             members = unit.schedule.program.fragment.replicas
-            cost = Cost(cost.seconds + self._exchange_seconds(unit, members, count, size), cost.cores)
+            seconds = cost.seconds + self._exchange_seconds(unit, members, count, size)
+            cost = dataclasses.replace(cost, seconds=seconds)
         return cost
 
     def segment(self, schedule: Schedule, segment: Segment) -> Cost:
@@ -85,7 +86,7 @@ class PlanCosts:
             return Hop(REFERENCE.send, REFERENCE.receive + moved, REFERENCE.latency, size, float("inf"))
         link, copy = self._machines.between(source, target), size / COPY_BANDWIDTH
         names = self._machines.node_of(source).name, self._machines.node_of(target).name
-        shared = () if names[0] == names[1] else (f"out of {names[0]}", f"into {names[1]}")
+        shared = {} if names[0] == names[1] else {f"out of {names[0]}": 1.0, f"into {names[1]}": 1.0}
         bandwidth = link.bandwidth if shared else float("inf")
         return Hop(PIPE_SECONDS + copy, PIPE_SECONDS + copy, link.latency, size, bandwidth, shared)
 
@@ -97,19 +98,23 @@ class PlanCosts:
             return {name: 1.0}
         node = self._machines.node_of(name)
         if not self._is_apart:
-            return {node.name: cost.cores, "interpreter": cost.interpreter}
+            return {node.name: cost.cores, INTERPRETER: cost.interpreter}
         if hosts_environments(program) and self._is_here and node.cores // program.replicas <= 1:
             return {node.name: cost.cores, f"{node.name}, core {replica % node.cores}": cost.cores}  # pinned to it
         return {node.name: cost.cores}
 
     @property
     def capacities(self) -> Mapping[str, float]:
-        """Cores by node, one program at a time per accelerator, one interpreter per process, the bytes of a network."""
+        """Cores by node, one program at a time per accelerator, the bytes of a network."""
         cores = {node.name: float(node.cores) for node in self._machines.nodes}
         accelerators = {name: 1.0 for name in self._machines.devices if self.device(name).kind != "cpu"}
         networks = {f"{way} {node.name}": 1.0 for node in self._machines.nodes for way in ("out of", "into")}
         single = {f"{node.name}, core {i}": 1.0 for node in self._machines.nodes for i in range(node.cores)}
-        return cores | single | accelerators | networks | {"interpreter": 1.0}
+        return cores | single | accelerators | networks
+
+    def node_of(self, device: str) -> str:
+        """The name of the node that a device is part of."""
+        return self._machines.node_of(device).name
 
     def device(self, name: str) -> Device:
         """What a device is; without processes, a device of the CPU may use all of its cores."""

@@ -38,7 +38,7 @@ def predictor(
     def lane_cost(lanes: int, is_apart: bool) -> Cost | None:
         assert env.host_pool is not None
         count = algorithm.num_envs // lanes if is_apart else algorithm.num_envs
-        return stepping_cost(env.host_pool, count, 1 if is_apart else lanes)
+        return stepping_cost(env.host_pool, count, 1 if is_apart else lanes, is_apart)
 
     def stepping(candidate: Candidate, quickly: bool) -> Cost | None:
         if env.host_pool is None:

@@ -11,6 +11,7 @@ from fragmenta.planner.costs import Cost
 from fragmenta.planner.measuring import measure_units
 from fragmenta.planner.plan_costs import PlanCosts
 from fragmenta.planner.profile import Profile
+from fragmenta.planner.shortening import iteration_seconds
 from fragmenta.planner.simulate import Simulation, simulate
 from fragmenta.planner.units import Unit
 from fragmenta.policies.machines import Machines
@@ -49,22 +50,27 @@ class Predictor:
         self.profile, self.machines, self._is_here = profile, machines, is_here
         self._state, self._stepping, self._steps = state, stepping, steps
 
-    def predict(self, candidate: Candidate) -> Prediction:
-        """Simulate a candidate with what is known."""
-        costs = self._costs(candidate)
-        simulation = simulate(candidate.plan, candidate.schedules, costs)
-        is_estimate = any(costs.unit_cost(unit).is_estimate for unit in costs.units)
+    def predict(self, candidate: Candidate, *settings: Any) -> Prediction:
+        """Simulate a candidate with what is known; `settings` are those of `simulate`."""
+        costs = self.costs(candidate)
+        simulation = simulate(candidate.plan, candidate.schedules, costs, *settings)
+        is_estimate = not self._is_here or any(costs.unit_cost(unit).is_estimate for unit in costs.units)
         rate = self._steps(candidate) / simulation.seconds
         return Prediction(candidate, simulation, rate, is_estimate)
 
     def expected_rate(self, candidate: Candidate) -> float:
         """About how many steps per second it takes, without measuring anything."""
-        costs = self._costs(candidate, quickly=True)
+        costs = self.costs(candidate, quickly=True)
         return self._steps(candidate) / simulate(candidate.plan, candidate.schedules, costs).seconds
+
+    def rate(self, candidate: Candidate, most: int) -> float:
+        """The predicted steps per second alone, which takes less time; `most` replicas of a fragment are simulated."""
+        seconds = iteration_seconds(candidate.plan, candidate.schedules, self.costs(candidate), most)
+        return self._steps(candidate) / seconds
 
     def measure(self, candidate: Candidate, end: float) -> bool:
         """Measure what is not known of a candidate, until `end` by the monotonic clock; whether all of it is known."""
-        units = self._costs(candidate).units
+        units = self.costs(candidate).units
         missing = {unit.identity: unit for unit in units if unit.identity not in self.profile.units}
         costs = measure_units(list(missing.values()), self._state(), end)
         for unit in missing.values():
@@ -73,12 +79,13 @@ class Predictor:
 
     def is_known(self, candidate: Candidate) -> bool:
         """Whether all that it computes was measured."""
-        return all(unit.identity in self.profile.units for unit in self._costs(candidate).units)
+        return all(unit.identity in self.profile.units for unit in self.costs(candidate).units)
 
     def _device(self, candidate: Candidate, unit: Unit) -> Any:
-        return self._costs(candidate).device(unit.schedule.program.fragment.devices[0])
+        return self.costs(candidate).device(unit.schedule.program.fragment.devices[0])
 
-    def _costs(self, candidate: Candidate, quickly: bool = False) -> PlanCosts:
+    def costs(self, candidate: Candidate, quickly: bool = False) -> PlanCosts:
+        """What the steps of a candidate cost, by what is known."""
         return PlanCosts(
             candidate.plan,
             candidate.schedules,

@@ -8,6 +8,7 @@ from fragmenta.graph import Interface, Operator, Plan, Program
 from fragmenta.graph.layout import Split
 from fragmenta.planner.clock import Load, Process, VirtualClock
 from fragmenta.planner.costs import Costs, Hop
+from fragmenta.planner.sampling import Sample, samples
 from fragmenta.planner.virtual_channels import VirtualChannel, VirtualMailbox
 from fragmenta.planner.virtual_worker import VirtualPorts, VirtualWorker
 from fragmenta.profiling.measure import measure
@@ -18,7 +19,7 @@ from fragmenta.worker.steps import Schedule
 WARM_UP, ITERATIONS = 2, 4
 """Iterations before those that count, and those that count."""
 MOST_SIMULATED = 8
-"""With more replicas, so many stand for all of a fragment: they do the same at the same time."""
+"""With more replicas of a fragment, so many stand for all of it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,20 +37,31 @@ class Simulation:
         return measure(self.timelines)
 
 
-def simulate(plan: Plan, schedules: Mapping[str, Schedule], costs: Costs) -> Simulation:
-    """Run the schedules of all fragments until the time of an iteration is steady."""
+def simulate(
+    plan: Plan,
+    schedules: Mapping[str, Schedule],
+    costs: Costs,
+    most: int = MOST_SIMULATED,
+    periods: tuple[int, int] = (WARM_UP, ITERATIONS),
+) -> Simulation:
+    """Run the schedules of all fragments until the time of an iteration is steady. Of more than `most` replicas of a
+    fragment so many stand for all; `periods` has the iterations before those that count, and those that count."""
     clock = VirtualClock(costs.capacities)
-    ports = _ports(plan, clock, costs)
-    workers: list[VirtualWorker] = []
-    for program in plan.programs:
-        name, chosen = program.fragment.name, _simulated(program.replicas)
-        for seed, replica in enumerate(chosen):
-            stands_for = program.replicas / len(chosen)
+    chosen = samples(plan, costs, most)
+    ports = _ports(plan, clock, costs, chosen)
+    # Where free-running replicas stand for several, each of their bundles does: what takes them takes as much longer.
+    arrivals = len(chosen[plan.feeder].replicas) if plan.feeder else 1
+    stretch = plan.arrivals / arrivals
+    steady: list[VirtualWorker] = []
+    free: list[VirtualWorker] = []
+    for name, sample in chosen.items():
+        is_free = name in plan.free_running
+        for seed, replica in enumerate(sample.replicas):
             own = ports.setdefault((name, replica), VirtualPorts())
-            workers.append(VirtualWorker(schedules[name], replica, stands_for, clock, costs, own, seed))
-    steady = [worker for worker in workers if worker.schedule.program.fragment.name not in plan.free_running]
-    free = [worker for worker in workers if worker not in steady]
-    total = WARM_UP * plan.arrivals + ITERATIONS * plan.arrivals
+            worker = VirtualWorker(schedules[name], replica, clock, costs, own, seed)
+            worker.stand_for(1.0 if is_free else sample.weights[replica], sample.crowds, 1.0 if is_free else stretch)
+            (free if is_free else steady).append(worker)
+    first, total = periods[0] * arrivals, sum(periods) * arrivals
     ends: list[float] = []
     for worker in steady:
         clock.start(_until(worker, total, clock, ends))
@@ -58,11 +70,10 @@ def simulate(plan: Plan, schedules: Mapping[str, Schedule], costs: Costs) -> Sim
     clock.run(lambda: len(ends) == len(steady))
     if len(ends) < len(steady):
         raise RuntimeError(f"the simulation of distribution policy '{plan.policy}' came to a standstill")
-    first = WARM_UP * plan.arrivals
     timelines = [worker.timeline() for worker in (*steady, *free)]
     spans = [(t.iterations[first - 1].end, t.iterations[-1].end) for t in timelines[: len(steady)]]
-    seconds = max(end - begin for begin, end in spans) / 1e9 / (total - first) + costs.overheads.report
-    lags = [lag for worker in steady for lag in worker.lags[first:]]
+    seconds = max(end - begin for begin, end in spans) / 1e9 / (total - first) / stretch + costs.overheads.report
+    lags = [lag * stretch for worker in steady for lag in worker.lags[first:]]
     return Simulation(tuple(timelines), seconds, sum(lags) / len(lags) if lags else None)
 
 
@@ -72,24 +83,15 @@ def _until(worker: VirtualWorker, iterations: int, clock: VirtualClock, ends: li
     yield Load(0.0, {})
 
 
-def _simulated(replicas: int) -> list[int]:
-    """The replicas that are simulated: all of a few, or some of many, the first and the last among them."""
-    if replicas <= MOST_SIMULATED:
-        return list(range(replicas))
-    return sorted({round(i * (replicas - 1) / (MOST_SIMULATED - 1)) for i in range(MOST_SIMULATED)})
-
-
-def _ports(plan: Plan, clock: VirtualClock, costs: Costs) -> dict[tuple[str, int], VirtualPorts]:
-    programs = {program.fragment.name: program for program in plan.programs}
-    chosen = {name: _simulated(program.replicas) for name, program in programs.items()}
+def _ports(
+    plan: Plan, clock: VirtualClock, costs: Costs, chosen: Mapping[str, Sample]
+) -> dict[tuple[str, int], VirtualPorts]:
     ports: dict[tuple[str, int], VirtualPorts] = {}
     mailboxes: dict[tuple[str, str, int], VirtualMailbox] = {}
-    for route in routes(plan):
-        if route.source not in chosen[route.producer] or route.target not in chosen[route.consumer]:
-            continue
+    for route in routes(plan, {name: sample.replicas for name, sample in chosen.items()}):
         source = ports.setdefault((route.producer, route.source), VirtualPorts())
         target = ports.setdefault((route.consumer, route.target), VirtualPorts())
-        hop = _hop(route, programs, chosen, costs)
+        hop = _hop(route, chosen[route.producer], chosen[route.consumer], costs)
         interface = route.interfaces[0]
         if route.delivery.kind == "every":
             channel = VirtualChannel(clock, hop)
@@ -106,17 +108,35 @@ def _ports(plan: Plan, clock: VirtualClock, costs: Costs) -> dict[tuple[str, int
     return ports
 
 
-def _hop(route: Route, programs: Mapping[str, Program], chosen: Mapping[str, list[int]], costs: Costs) -> Hop:
-    """What a message over a route costs, with those of the replicas that are not simulated."""
-    producer, consumer = programs[route.producer], programs[route.consumer]
-    size = sum(_size(interface, producer, consumer) for interface in route.interfaces)
-    hop = costs.hop(_device(producer, route.source), _device(consumer, route.target), size)
-    sources, targets = producer.replicas / len(chosen[route.producer]), consumer.replicas / len(chosen[route.consumer])
-    if producer.replicas == consumer.replicas:
-        return hop  # each sends to one, or is sent to by one
-    return dataclasses.replace(
-        hop, send=hop.send * targets, receive=hop.receive * sources, bytes=round(hop.bytes * max(sources, targets))
-    )
+def _hop(route: Route, producer: Sample, consumer: Sample, costs: Costs) -> Hop:
+    """What a message over a route costs, with those between replicas that are not simulated."""
+    size = sum(_size(interface, producer.program, consumer.program) for interface in route.interfaces)
+    source, target = producer.device(route.source), consumer.device(route.target)
+    hop = costs.hop(source, target, size)
+    if producer.is_whole and consumer.is_whole:
+        return hop
+    sends_all, takes_all = _reach(route, producer.program.replicas, consumer.program.replicas)
+    is_paired = not (sends_all or takes_all)
+    targets = consumer.weights[route.target] if sends_all else 1.0
+    sources = producer.weights[route.source] if takes_all else 1.0
+    leaving = targets * (producer.neighbours.get(costs.node_of(source), 1.0) if takes_all or is_paired else 1.0)
+    arriving = sources * (consumer.neighbours.get(costs.node_of(target), 1.0) if sends_all or is_paired else 1.0)
+    shared = dict(zip(hop.shared, (leaving, arriving), strict=True)) if hop.shared else {}
+    return dataclasses.replace(hop, send=hop.send * targets, receive=hop.receive * sources, shared=shared)
+
+
+def _reach(route: Route, sources: int, targets: int) -> tuple[bool, bool]:
+    """Whether the source sends to all replicas of the consumer, and whether the target receives from all of the
+    producer; if neither, each has one partner."""
+    operator = route.interfaces[0].operator
+    if route.delivery.kind != "every":
+        is_paired = route.delivery.kind == "any" and targets > 1
+        return (False, False) if is_paired else (targets > 1, sources > 1)
+    if operator == Operator.ALL_TO_ALL:
+        return True, True
+    if operator in (Operator.GATHER, Operator.REDUCE):
+        return False, True
+    return operator in (Operator.BROADCAST, Operator.SCATTER) or sources != targets, False
 
 
 def _size(interface: Interface, producer: Program, consumer: Program) -> int:
@@ -130,8 +150,3 @@ def _size(interface: Interface, producer: Program, consumer: Program) -> int:
         return whole // (producer.replicas * consumer.replicas)
     is_split = isinstance(interface.producer_layout, Split) and interface.operator == Operator.SEND
     return whole // producer.replicas if is_split else whole
-
-
-def _device(program: Program, replica: int) -> str:
-    devices = program.fragment.devices
-    return devices[replica % len(devices)]

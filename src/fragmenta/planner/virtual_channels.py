@@ -7,8 +7,6 @@ from typing import NamedTuple
 from fragmenta.planner.clock import Load, Process, Signal, VirtualClock
 from fragmenta.planner.costs import Hop
 
-NOBODY: Mapping[str, float] = {}
-
 
 class VirtualChannel:
     """A bounded queue from one worker to another."""
@@ -108,5 +106,5 @@ class VirtualMailbox:
 def carried(hop: Hop, clock: VirtualClock, arrive: Callable[[], None]) -> Process:
     """The way of a message: it takes its latency, and its bytes take their time on what messages share."""
     if hop.bandwidth < float("inf"):
-        yield Load(hop.bytes / hop.bandwidth, dict.fromkeys(hop.shared, 1.0))
+        yield Load(hop.bytes / hop.bandwidth, hop.shared)
     clock.later(hop.latency, arrive)

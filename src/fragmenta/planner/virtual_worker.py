@@ -9,10 +9,12 @@ from collections.abc import Mapping, Sequence
 from fragmenta.graph import Interface
 from fragmenta.graph.program import sent
 from fragmenta.planner.clock import Load, Process, VirtualClock
-from fragmenta.planner.costs import Cost, Costs, Hop
+from fragmenta.planner.costs import INTERPRETER, Cost, Costs, Hop
 from fragmenta.planner.virtual_channels import VirtualBundle, VirtualChannel, VirtualMailbox
 from fragmenta.profiling.timeline import Crossing, Iteration, Part, Span, WorkerTimeline
 from fragmenta.worker.steps import Host, Put, Rounds, Schedule, Segment, Step, Take
+
+NO_CROWDS: Mapping[str, float] = {}
 
 
 @dataclasses.dataclass
@@ -27,26 +29,26 @@ class VirtualPorts:
 
 
 class VirtualWorker:
-    """One replica of a fragment, which may stand for several that do the same at the same time."""
+    """One replica of a fragment."""
 
     def __init__(
         self,
         schedule: Schedule,
         replica: int,
-        stands_for: float,
         clock: VirtualClock,
         costs: Costs,
         ports: VirtualPorts,
         seed: int,
     ) -> None:
-        self.schedule, self.replica, self._stands_for = schedule, replica, stands_for
+        self.schedule, self.replica = schedule, replica
+        self._stands_for, self._crowds, self._stretch = 1.0, NO_CROWDS, 1.0
         self._clock, self._costs, self._ports = clock, costs, ports
         self._program = schedule.program
         self._random = random.Random(seed)
         sends = [i for i in sent(self._program.instructions) if not i.delivery.waits]
         self._sizes = collections.Counter(i.consumer for i in sends)
         self._prices: dict[int, tuple[Cost, Mapping[str, float]]] = {}
-        self._idle = costs.resources(self._program, replica, Cost(0.0, interpreter=1.0))
+        self._idle = self._resources(Cost(0.0, interpreter=1.0))
         """What it occupies while it passes values on."""
         self.iteration = self._version = 0
         self.lags: list[int] = []
@@ -56,19 +58,25 @@ class VirtualWorker:
         self._spans: list[Span] = []
         self._crossings: list[Crossing] = []
 
+    def stand_for(self, replicas: float, crowds: Mapping[str, float], stretch: float) -> None:
+        """Stand for so many replicas: it occupies so many times as much of each resource, and computes so many times
+        as long where what it takes stands for several."""
+        self._stands_for, self._crowds, self._stretch = replicas, crowds, stretch
+        self._idle = self._resources(Cost(0.0, interpreter=1.0))
+
     def run(self, iterations: float) -> Process:
         """Train for so many iterations."""
         burst = self._costs.burst(self.schedule)
         while self.iteration < iterations:
             began = self._clock.now
             if burst is not None:
-                yield Load(self._sampled(burst), self._costs.resources(self._program, self.replica, burst))
+                yield Load(self._sampled(burst), self._resources(burst))
                 step = self.schedule.steps[0]
                 assert isinstance(step, Segment)
                 self._spans.append(step.timeline_entry(_ns(began), _ns(self._clock.now), 1))
             else:
                 yield from self._steps(self.schedule.steps)
-                yield Load(self._costs.overheads.iteration, self._idle)
+                yield Load(self._costs.overheads.iteration * self._stretch, self._idle)
             lag = self.iteration - next(iter(self._picked.values())).version if self._picked else None
             self._iterations.append(Iteration(_ns(began), _ns(self._clock.now), self.iteration, 1, lag))
             self._picked.clear()
@@ -89,8 +97,7 @@ class VirtualWorker:
         for step in steps:
             began = self._clock.now
             if isinstance(step, (Segment, Host)):
-                cost, demands = self._price(step)
-                yield Load(self._sampled(cost), demands)
+                yield from self._compute(*self._price(step))
             elif isinstance(step, Put):
                 yield from self._put(step.interface)
             elif isinstance(step, Take):
@@ -103,7 +110,14 @@ class VirtualWorker:
     def _rounds(self, rounds: Rounds) -> Process:
         for _ in range(rounds.length):
             yield from self._steps(rounds.body)
-            yield Load(self._costs.overheads.round, self._idle)
+            yield from self._compute(Cost(self._costs.overheads.round * self._stretch, interpreter=1.0), self._idle)
+
+    def _compute(self, cost: Cost, demands: Mapping[str, float]) -> Process:
+        """Compute, at first with the interpreter of the process, if it is shared: no other thread gets it meanwhile."""
+        seconds = self._sampled(cost)
+        held = seconds * demands.get(INTERPRETER, 0.0)
+        yield Load(held, demands, INTERPRETER)
+        yield Load(seconds - held, demands)
 
     def _price(self, step: Segment | Host) -> tuple[Cost, Mapping[str, float]]:
         """What a step costs and occupies; looked up once."""
@@ -112,8 +126,13 @@ class VirtualWorker:
                 cost = self._costs.segment(self.schedule, step)
             else:
                 cost = self._costs.host(self._program, step)
-            self._prices[id(step)] = cost, self._costs.resources(self._program, self.replica, cost)
+            self._prices[id(step)] = cost.times(self._stretch), self._resources(cost)
         return self._prices[id(step)]
+
+    def _resources(self, cost: Cost) -> Mapping[str, float]:
+        """What computing occupies, with the replicas that it stands for."""
+        demands = self._costs.resources(self._program, self.replica, cost)
+        return {name: amount * self._crowds.get(name, 1.0) for name, amount in demands.items()}
 
     def _sampled(self, cost: Cost) -> float:
         """How long it takes this time; the slowest of those that this worker stands for."""

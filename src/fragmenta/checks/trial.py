@@ -1,0 +1,43 @@
+"""How fast a candidate of the planner is when it is run here."""
+
+import dataclasses
+from typing import Any
+
+from fragmenta.algorithms import Algorithm
+from fragmenta.envs import EnvOptions
+from fragmenta.planner.candidates import Candidate
+from fragmenta.training.options import RunOptions
+from fragmenta.training.train import train
+
+LEFT_OUT = 1 / 3
+"""The first share of a run, in which bursts grow and caches fill, does not count."""
+FEWEST = 6
+"""Iterations of a run, at least."""
+
+
+def measured_rate(
+    algorithm: Algorithm, env: str, options: EnvOptions, candidate: Candidate, expected: float, seconds: float
+) -> float:
+    """The steps per second of training under a candidate, without compiling and the first third; it runs for about so
+    many seconds if it is as fast as expected."""
+    iteration = max(1, algorithm.steps_per_iteration) if hasattr(algorithm, "steps_per_iteration") else 1
+    total = max(int(expected * seconds), FEWEST * iteration)
+    result = train(
+        dataclasses.replace(algorithm, total_steps=total),
+        env,
+        candidate.policy,
+        candidate.engine,
+        cluster=candidate.cluster,
+        options=RunOptions(env=options),
+        progress=False,
+    )
+    return steady_rate(result.metrics)
+
+
+def steady_rate(records: Any) -> float:
+    """The steps per second of a run from its records, without the first third of the time."""
+    last = records[-1]
+    first = next((r for r in records if r["seconds"] >= LEFT_OUT * last["seconds"]), records[0])
+    if first is last:
+        return last["steps"] / last["seconds"]
+    return (last["steps"] - first["steps"]) / (last["seconds"] - first["seconds"])

@@ -1,0 +1,146 @@
+"""Compares the candidates for an algorithm on an environment: predictions of all, and which of them to choose."""
+
+import dataclasses
+from collections.abc import Sequence
+
+from fragmenta.algorithms import Algorithm
+from fragmenta.coordinator.plan import project
+from fragmenta.engines import EngineOptions, engine_named
+from fragmenta.envs import Environment
+from fragmenta.errors import ConfigError
+from fragmenta.graph import Graph
+from fragmenta.planner.candidates import Candidate, Space, candidates
+from fragmenta.planner.memory import FragmentMemory, memory_of, shortage
+from fragmenta.planner.search import Prediction, Predictor, choice, search
+from fragmenta.policies import POLICIES, Cluster, Policy
+from fragmenta.policies.machines import Machines
+
+SHOWN = 8
+"""So many of the fastest candidates are simulated in detail."""
+SIMULATED = 4
+"""Replicas of a fragment that are simulated to compare candidates for machines that are not here."""
+BRIEF = 1, 1
+"""Iterations that are simulated of them: one before that which counts."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Compared:
+    """A candidate with what it would do and need."""
+
+    prediction: Prediction
+    memory: tuple[FragmentMemory, ...]
+
+    @property
+    def candidate(self) -> Candidate:
+        """What was predicted."""
+        return self.prediction.candidate
+
+    @property
+    def steps_per_second(self) -> float:
+        """As predicted."""
+        return self.prediction.steps_per_second
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """The candidates, the fastest first, and the choice among them."""
+
+    compared: tuple[Compared, ...]
+    chosen: Compared
+    slower: int
+    """How many are slower than these."""
+    too_large: tuple[str, ...]
+    """A line on each that does not fit the memory of its devices."""
+
+
+def space_here(env: Environment, cluster: Cluster, engine: str | None, policies: Sequence[str | Policy]) -> Space:
+    """What to choose from on this machine: processes, too, where environments are on the host."""
+    names = [engine or "local"]
+    is_bound = env.host_pool is not None and env.host_pool.spec.bound_here is not None
+    if engine is None and env.host_pool and not is_bound:
+        names.append("processes")
+    engines = []
+    for name in names:
+        kind = engine_named(name)
+        whole = cluster if name == names[0] else kind.cluster(EngineOptions())
+        engines.append((name, kind.apart, dataclasses.replace(whole, apart=kind.apart)))
+    return Space(tuple(policies or POLICIES), tuple(engines), (), (0, 1))
+
+
+def space_elsewhere(
+    machines: Machines, num_envs: int, engine: str | None, policies: Sequence[str | Policy], replicas: Sequence[int]
+) -> Space:
+    """What to choose from on described machines: threads on one node, Ray on several. Unless numbers of replicas are
+    given, those of all devices and of one node's, or the next smaller ones that divide the environments."""
+    devices, several = machines.devices, len(machines.nodes) > 1
+    if several and engine not in (None, "ray"):
+        raise ConfigError(f"engine is '{engine}', which runs on one node, but there are {len(machines.nodes)}: use ray")
+    name = engine or ("ray" if several else "local")
+    cluster = Cluster(devices, apart=engine_named(name).apart, machines=machines)
+    wanted = (len(devices), len(machines.nodes[0].devices), 1)
+    counts = [max(n for n in range(1, most + 1) if num_envs % n == 0) for most in wanted]
+    chosen = tuple(replicas) or tuple(sorted(set(counts)))
+    return Space(tuple(policies or POLICIES), ((name, cluster.apart, cluster),), chosen, (0, 1))
+
+
+def options_in(algorithm: Algorithm, env: Environment, graph: Graph, space: Space) -> list[Candidate]:
+    """All candidates; ConfigError with what is wrong with one if none can run."""
+    options = list(candidates(algorithm, env, graph, space))
+    if not options:
+        _, apart, cluster = space.engines[0]
+        whole = dataclasses.replace(cluster, replicas=(space.replicas or (1,))[0], apart=apart)
+        plan = project(graph, space.policies[0], whole)  # says what is wrong
+        kind = type(algorithm).__name__
+        raise ConfigError(f"{kind} does not declare allows_lag, but distribution policy '{plan.policy}' lags behind")
+    return options
+
+
+def compare_here(predictor: Predictor, options: Sequence[Candidate], seconds: float) -> Comparison:
+    """Compare candidates on this machine; the promising ones are measured for up to so many seconds."""
+    fits, too_large = _fitting(predictor, options)
+    return _comparison(predictor, fits, search(predictor, fits, seconds), too_large)
+
+
+def compare_elsewhere(predictor: Predictor, options: Sequence[Candidate]) -> Comparison:
+    """Compare candidates for machines that are only described, by estimates; the choice is simulated in full."""
+    fits, too_large = _fitting(predictor, options)
+    ranked = sorted(fits, key=lambda option: -predictor.rate(option, SIMULATED))
+    shown = ranked[:SHOWN]
+    if not any(option.keeps_result for option in shown):
+        shown = shown + [option for option in ranked if option.keeps_result][:1]
+    briefly = [predictor.predict(option, *((SIMULATED, BRIEF) if option.keeps_result else ())) for option in shown]
+    ordered = sorted(briefly, key=lambda prediction: -prediction.steps_per_second)
+    comparison = _comparison(predictor, fits, ordered, too_large)
+    chosen = comparison.chosen
+    exact = dataclasses.replace(chosen, prediction=predictor.predict(chosen.candidate))
+    compared = tuple(exact if one is chosen else one for one in comparison.compared)
+    return dataclasses.replace(comparison, compared=compared, chosen=exact)
+
+
+def _fitting(predictor: Predictor, options: Sequence[Candidate]) -> tuple[list[Candidate], list[str]]:
+    """Those that fit the memory of their devices, and a line on each of the others."""
+    fits, lines = [], []
+    for option in options:
+        needs = memory_of(option.plan, predictor.costs(option))
+        if problem := shortage(option.plan, needs, predictor.machines):
+            lines.append(f"{option.description}: {problem}")
+        else:
+            fits.append(option)
+    if not fits:
+        raise ConfigError(f"no plan fits the memory: {lines[0]}; use fewer environments, or more devices")
+    return fits, lines
+
+
+def _comparison(
+    predictor: Predictor, options: list[Candidate], ordered: Sequence[Prediction], too_large: Sequence[str]
+) -> Comparison:
+    eligible = [prediction for prediction in ordered if prediction.candidate.keeps_result] or list(ordered)
+    measured = [prediction for prediction in eligible if not prediction.is_estimate] or eligible
+    best = choice(measured, options, lambda prediction: 1 / prediction.steps_per_second)
+    shown = list(ordered[:SHOWN])
+    if best not in shown:
+        shown.append(best)
+    compared = tuple(
+        Compared(one, tuple(memory_of(one.candidate.plan, predictor.costs(one.candidate)))) for one in shown
+    )
+    return Comparison(compared, compared[shown.index(best)], len(options) - len(shown), tuple(too_large))
