@@ -8,8 +8,8 @@ from fragmenta.graph import Program
 from fragmenta.worker.steps import Host, Schedule, Segment
 
 INTERPRETER = "interpreter"
-"""What a computation occupies, if other workers are threads of the same process: the share of its time in which it holds
-the lock of Python's interpreter."""
+"""What a computation occupies, if other workers are threads of the same process: the share of its time with which it
+has the lock of the interpreter of Python."""
 
 
 @dataclasses.dataclass(frozen=True)
