@@ -19,7 +19,7 @@ from fragmenta.cli.main import main
 
 TRAIN = [sys.executable, "-m", "fragmenta.cli.main", "train", "ppo"]
 TINY = ["--num-envs", "4", "--horizon", "8", "--hidden", "8", "--epochs", "1", "--minibatches", "2"]
-LONG = ["--total-steps", "100000000"]
+LONG = ["--policy", "single_learner_coarse", "--total-steps", "100000000"]
 PROCESSES = ["gymnasium:CartPole-v1", "--env-mode", "processes", "--env-workers", "2"]
 SHARED_MEMORY = Path("/dev/shm")
 

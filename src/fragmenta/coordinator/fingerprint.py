@@ -39,9 +39,9 @@ def program_text(traced: Any) -> str:
 
 
 def work_text(traced: Any) -> str:
-    """A traced program as text, equal for programs that do the same work: without the values of its floats, such as a
-    learning rate."""
-    return "\n".join(_Listing(_content_but_floats).program(traced))
+    """A traced program as text, equal for programs that do the same work: without the values of single numbers and of
+    floats, such as a learning rate, but where they decide how many rounds a loop has."""
+    return "\n".join(_Listing(_kind).program(traced))
 
 
 class _Listing:
@@ -56,6 +56,10 @@ class _Listing:
         yield "constants " + " ".join(map(self._content, constants))
         yield "from " + " ".join(map(self._atom, (*inner.constvars, *inner.invars)))
         for equation in inner.eqns:
+            if equation.primitive.name == "while":  # how many rounds it has may depend on any number
+                exact = _Listing(_content)
+                yield " ".join(_content(atom.val) for atom in equation.invars if is_literal(atom))
+                yield exact._parameter(equation.params)
             yield equation.primitive.name + " " + " ".join(map(self._atom, equation.invars))
             for name in sorted(equation.params):
                 yield f"{name} {self._parameter(equation.params[name])}"
@@ -100,9 +104,10 @@ def _content(array: Any) -> str:
     return f"{values.dtype}{values.shape}{hashlib.sha256(values.tobytes()).hexdigest()}"
 
 
-def _content_but_floats(array: Any) -> str:
-    """The same, but of floats only dtype and shape."""
+def _kind(array: Any) -> str:
+    """The same, but of single numbers and of floats only dtype and shape."""
     if hasattr(array, "dtype") and key_dtype(array.dtype):
         return _content(array)
     values = np.asarray(array)
-    return f"{values.dtype}{values.shape}" if values.dtype.kind == "f" else _content(values)
+    is_free = values.ndim == 0 or values.dtype.kind == "f"
+    return f"{values.dtype}{values.shape}" if is_free else _content(values)

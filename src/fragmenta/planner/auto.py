@@ -101,8 +101,8 @@ def faster(question: Question, current: Decision) -> Decision | None:
 
 
 def _options(question: Question, space: Space) -> list[Candidate]:
-    found = candidates(question.algorithm, question.env, question.graph, space)
-    return [option for option in found if option.keeps_result]
+    everything = candidates(question.algorithm, question.env, question.graph, space)
+    return [option for option in everything if option.keeps_result]
 
 
 def _space(question: Question) -> Space:
