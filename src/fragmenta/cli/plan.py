@@ -151,7 +151,9 @@ def _compared(
     cluster = engine_named(wanted.engine or DEFAULT_ENGINE).cluster(EngineOptions())
     space = dataclasses.replace(space_here(env, cluster, wanted.engine, wanted.policy), replicas=wanted.replicas)
     options = options_in(algorithm, env, graph, space)
-    comparison = compare_here(predictor(algorithm, env, graph, profile), options, wanted.seconds)
+    comparison = compare_here(
+        predictor(algorithm, env, graph, profile), options, wanted.seconds, MEASURED if wanted.measure else 0
+    )
     profile.keep()
     return comparison, this_machine()
 
@@ -200,7 +202,7 @@ def _measure(algorithm: Algorithm, env: str, options: EnvFlags, comparison: Comp
     print("measured here, in steady state:")
     for one in comparison.compared[:MEASURED]:
         expected = one.steps_per_second
-        rate = measured_rate(algorithm, env, options, one.candidate, expected, seconds=4.0)
+        rate = measured_rate(algorithm, env, options, one.prediction, seconds=4.0)
         texts = words.rate_text(expected), words.rate_text(rate)
         off = expected / rate - 1
         line = f"{one.candidate.description}: predicted {texts[0]}, measured {texts[1]} steps/s ({off:+.0%})"

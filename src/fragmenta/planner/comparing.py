@@ -1,6 +1,7 @@
 """Compares the candidates for an algorithm on an environment: predictions of all, and which of them to choose."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
 from fragmenta.algorithms import Algorithm
@@ -11,7 +12,7 @@ from fragmenta.errors import ConfigError
 from fragmenta.graph import Graph
 from fragmenta.planner.candidates import Candidate, Space, candidates
 from fragmenta.planner.memory import FragmentMemory, memory_of, shortage
-from fragmenta.planner.search import Prediction, Predictor, choice, search
+from fragmenta.planner.search import CLEARLY, Prediction, Predictor, search
 from fragmenta.policies import POLICIES, Cluster, Policy
 from fragmenta.policies.machines import Machines
 
@@ -95,10 +96,15 @@ def options_in(algorithm: Algorithm, env: Environment, graph: Graph, space: Spac
     return options
 
 
-def compare_here(predictor: Predictor, options: Sequence[Candidate], seconds: float) -> Comparison:
-    """Compare candidates on this machine; the promising ones are measured for up to so many seconds."""
+def compare_here(predictor: Predictor, options: Sequence[Candidate], seconds: float, at_least: int = 0) -> Comparison:
+    """Compare candidates on this machine; the promising ones are measured for up to so many seconds, and `at_least` so
+    many of the fastest however long it takes."""
     fits, too_large = _fitting(predictor, options)
-    return _comparison(predictor, fits, search(predictor, fits, seconds), too_large)
+    ordered = search(predictor, fits, seconds)
+    while unknown := [p for p in ordered[:at_least] if p.is_estimate and predictor.measure(p.candidate, math.inf)]:
+        again = {id(prediction): predictor.predict(prediction.candidate) for prediction in unknown}
+        ordered = sorted((again.get(id(p), p) for p in ordered), key=lambda p: -p.steps_per_second)
+    return _comparison(predictor, fits, ordered, too_large)
 
 
 def compare_elsewhere(predictor: Predictor, options: Sequence[Candidate]) -> Comparison:
@@ -136,11 +142,15 @@ def _comparison(
 ) -> Comparison:
     eligible = [prediction for prediction in ordered if prediction.candidate.keeps_result] or list(ordered)
     measured = [prediction for prediction in eligible if not prediction.is_estimate] or eligible
-    best = choice(measured, options, lambda prediction: 1 / prediction.steps_per_second)
-    shown = list(ordered[:SHOWN])
-    if best not in shown:
-        shown.append(best)
+    fastest = max(prediction.steps_per_second for prediction in measured)
+    near = [prediction for prediction in measured if prediction.steps_per_second * CLEARLY >= fastest]
+    order = {id(option): i for i, option in enumerate(options)}
+    best = min(near, key=lambda prediction: order[id(prediction.candidate)])  # the simplest comes first
+    shown = [*(prediction for prediction in ordered[:SHOWN] if prediction is not best), best]
+    shown.sort(key=lambda prediction: -prediction.steps_per_second)
     compared = tuple(
         Compared(one, tuple(memory_of(one.candidate.plan, predictor.costs(one.candidate)))) for one in shown
     )
-    return Comparison(compared, compared[shown.index(best)], len(options) - len(shown), tuple(too_large))
+    return Comparison(
+        compared, next(one for one in compared if one.prediction is best), len(options) - len(shown), tuple(too_large)
+    )
