@@ -16,7 +16,7 @@ from fragmenta.planner.candidates import candidate_of
 from fragmenta.planner.costs import Cost
 from fragmenta.planner.predicting import predictor
 from fragmenta.planner.profile import Profile
-from fragmenta.planner.scaling import Curve, machines_with, scale
+from fragmenta.planner.scaling import ScalingCurve, machines_with, scale
 from fragmenta.planner.words import rate_text
 from fragmenta.policies import Cluster
 from fragmenta.policies.machine_files import read_machines
@@ -125,7 +125,7 @@ def scaled(name: str, template: str, title: str, counts: Sequence[int], kind: An
     return scale_table(curves)
 
 
-def scale_table(curves: Sequence[Curve]) -> str:
+def scale_table(curves: Sequence[ScalingCurve]) -> str:
     counts = [point.devices for point in curves[0].points]
     rows = [
         (f"{n:,}", *(f"{rate_text(c.points[i].steps_per_second)} ({c.efficiency(c.points[i]):.0%})" for c in curves))
@@ -180,8 +180,8 @@ STUDIES: dict[str, Callable[[], str]] = {
 def with_table(page: str, name: str, content: str) -> str:
     """The page with this table behind its heading's mark."""
     mark = f"<!-- simulated: {name} -->\n\n"
-    before, found, rest = page.partition(mark)
-    assert found, f"{PAGE.name} has no {mark.strip()}"
+    before, here, rest = page.partition(mark)
+    assert here, f"{PAGE.name} has no {mark.strip()}"
     after: Iterator[str] = itertools.dropwhile(lambda line: line.startswith("|"), rest.splitlines(keepends=True))
     return before + mark + content + "".join(after)
 

@@ -43,7 +43,7 @@ class Compared:
 
 
 @dataclasses.dataclass(frozen=True)
-class Comparison:
+class PlanComparison:
     """The candidates, the fastest first, and the choice among them."""
 
     compared: tuple[Compared, ...]
@@ -96,7 +96,9 @@ def options_in(algorithm: Algorithm, env: Environment, graph: Graph, space: Spac
     return options
 
 
-def compare_here(predictor: Predictor, options: Sequence[Candidate], seconds: float, at_least: int = 0) -> Comparison:
+def compare_here(
+    predictor: Predictor, options: Sequence[Candidate], seconds: float, at_least: int = 0
+) -> PlanComparison:
     """Compare candidates on this machine; the promising ones are measured for up to so many seconds, and `at_least` so
     many of the fastest however long it takes."""
     fits, too_large = _fitting(predictor, options)
@@ -107,7 +109,7 @@ def compare_here(predictor: Predictor, options: Sequence[Candidate], seconds: fl
     return _comparison(predictor, fits, ordered, too_large)
 
 
-def compare_elsewhere(predictor: Predictor, options: Sequence[Candidate]) -> Comparison:
+def compare_elsewhere(predictor: Predictor, options: Sequence[Candidate]) -> PlanComparison:
     """Compare candidates for machines that are only described, by estimates; the choice is simulated in full."""
     fits, too_large = _fitting(predictor, options)
     ranked = sorted(fits, key=lambda option: -predictor.rate(option, SIMULATED))
@@ -139,7 +141,7 @@ def _fitting(predictor: Predictor, options: Sequence[Candidate]) -> tuple[list[C
 
 def _comparison(
     predictor: Predictor, options: list[Candidate], ordered: Sequence[Prediction], too_large: Sequence[str]
-) -> Comparison:
+) -> PlanComparison:
     eligible = [prediction for prediction in ordered if prediction.candidate.keeps_result] or list(ordered)
     measured = [prediction for prediction in eligible if not prediction.is_estimate] or eligible
     fastest = max(prediction.steps_per_second for prediction in measured)
@@ -151,6 +153,6 @@ def _comparison(
     compared = tuple(
         Compared(one, tuple(memory_of(one.candidate.plan, predictor.costs(one.candidate)))) for one in shown
     )
-    return Comparison(
+    return PlanComparison(
         compared, next(one for one in compared if one.prediction is best), len(options) - len(shown), tuple(too_large)
     )

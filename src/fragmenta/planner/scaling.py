@@ -35,7 +35,7 @@ class ScalePoint:
 
 
 @dataclasses.dataclass(frozen=True)
-class Curve:
+class ScalingCurve:
     """The points of one distribution policy, by number of devices."""
 
     policy: str
@@ -80,7 +80,7 @@ def scale(
     counts: Sequence[int],
     kind: Kind,
     profile: Profile | None = None,
-) -> list[Curve]:
+) -> list[ScalingCurve]:
     """A curve per distribution policy, without those that cannot place the algorithm and those whose programs are the
     same as of an earlier one. Everything but what `profile` has is estimated."""
     points: dict[str, list[ScalePoint]] = {}
@@ -97,7 +97,7 @@ def scale(
             points.setdefault(candidate.name, []).append(_point(predict, candidate, count, envs, count == counts[-1]))
     if not points:
         raise ConfigError(f"no distribution policy can place {type(algorithm).__name__} on {counts[0]} devices")
-    return [Curve(name, tuple(own)) for name, own in points.items() if own[-1].devices == counts[-1]]
+    return [ScalingCurve(name, tuple(own)) for name, own in points.items() if own[-1].devices == counts[-1]]
 
 
 def _candidates(graph: Any, policies: Sequence[str | Policy], machines: Machines, count: int) -> Iterator[Candidate]:
