@@ -28,7 +28,7 @@ from fragmenta.planner.comparing import (
 )
 from fragmenta.planner.predicting import predictor
 from fragmenta.planner.profile import Profile, profile_here
-from fragmenta.planner.scaling import ScalingCurve, Kind, scale, sizes
+from fragmenta.planner.scaling import Kind, ScalingCurve, scale, sizes
 from fragmenta.policies import POLICIES, resolve
 from fragmenta.policies.machine_files import read_machines
 from fragmenta.policies.machines import Machines
