@@ -22,6 +22,7 @@ from fragmenta.planner.comparing import (
     PlanComparison,
     compare_elsewhere,
     compare_here,
+    options_elsewhere,
     options_in,
     space_elsewhere,
     space_here,
@@ -146,8 +147,9 @@ def _compared(
     graph, profile = trace(algorithm, env), _known()
     if machines:
         space = space_elsewhere(machines, algorithm.num_envs, wanted.engine, wanted.policy, wanted.replicas)
-        options = options_in(algorithm, env, graph, space)
-        return compare_elsewhere(predictor(algorithm, env, graph, profile, machines), options), machines
+        predict = predictor(algorithm, env, graph, profile, machines)
+        choose = options_in if wanted.replicas else functools.partial(options_elsewhere, predict)
+        return compare_elsewhere(predict, choose(algorithm, env, graph, space)), machines
     cluster = engine_named(wanted.engine or DEFAULT_ENGINE).cluster(EngineOptions())
     space = dataclasses.replace(space_here(env, cluster, wanted.engine, wanted.policy), replicas=wanted.replicas)
     options = options_in(algorithm, env, graph, space)

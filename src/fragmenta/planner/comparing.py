@@ -18,6 +18,8 @@ from fragmenta.policies.machines import Machines
 
 SHOWN = 8
 """So many of the fastest candidates are simulated in detail."""
+WORTH_FEWER = 0.5
+"""Distribution policies that on all devices reach this share of the fastest are compared on fewer, too."""
 SIMULATED = 4
 """Replicas of a fragment that are simulated to compare candidates for machines that are not here."""
 BRIEF = 1, 1
@@ -89,11 +91,26 @@ def options_in(algorithm: Algorithm, env: Environment, graph: Graph, space: Spac
     options = list(candidates(algorithm, env, graph, space))
     if not options:
         _, apart, cluster = space.engines[0]
-        whole = dataclasses.replace(cluster, replicas=(space.replicas or (1,))[0], apart=apart)
+        whole = dataclasses.replace(cluster, replicas=(space.replicas or (1,))[-1], apart=apart)
         plan = project(graph, space.policies[0], whole)  # says what is wrong
         kind = type(algorithm).__name__
         raise ConfigError(f"{kind} does not declare allows_lag, but distribution policy '{plan.policy}' lags behind")
     return options
+
+
+def options_elsewhere(
+    predictor: Predictor, algorithm: Algorithm, env: Environment, graph: Graph, space: Space
+) -> list[Candidate]:
+    """The candidates for described machines: on all devices every distribution policy, on fewer the simplest, and those
+    that are fast on all."""
+    most = dataclasses.replace(space, replicas=space.replicas[-1:])
+    options = options_in(algorithm, env, graph, most)
+    rates = {option.policy: predictor.rate(option, SIMULATED) for option in options if option.keeps_result}
+    simplest = next(iter(rates), None)
+    least = WORTH_FEWER * max(rates.values(), default=0.0)
+    fast = tuple(policy for policy, rate in rates.items() if rate >= least or policy == simplest)
+    fewer = dataclasses.replace(space, replicas=space.replicas[:-1], policies=fast or space.policies, lags=(0,))
+    return [*(candidates(algorithm, env, graph, fewer) if fewer.replicas else ()), *options]
 
 
 def compare_here(
