@@ -72,7 +72,7 @@ class Space:
 
 def candidates(algorithm: Algorithm, env: Environment, graph: Graph, space: Space) -> Iterator[Candidate]:
     """All candidates that can run, each program only once: the simplest way to it comes first."""
-    seen: set[tuple[object, ...]] = set()
+    known: set[tuple[object, ...]] = set()
     for engine, is_apart, whole in space.engines:
         for devices in _devices(whole, is_apart):
             for replicas in space.replicas or _replicas(algorithm.num_envs, len(devices), env):
@@ -86,8 +86,8 @@ def candidates(algorithm: Algorithm, env: Environment, graph: Graph, space: Spac
                         candidate = candidate_of(graph, policy, engine, cluster, space.merge)
                         if candidate is None or (candidate.plan.lags and not algorithm.allows_lag):
                             continue
-                        if (key := identity_of(candidate)) not in seen:
-                            seen.add(key)
+                        if (key := identity_of(candidate)) not in known:
+                            known.add(key)
                             yield candidate
 
 

@@ -130,10 +130,10 @@ def compare_elsewhere(predictor: Predictor, options: Sequence[Candidate]) -> Pla
     """Compare candidates for machines that are only described, by estimates; the choice is simulated in full."""
     fits, too_large = _fitting(predictor, options)
     ranked = sorted(fits, key=lambda option: -predictor.rate(option, SIMULATED))
-    shown = ranked[:SHOWN]
-    if not any(option.keeps_result for option in shown):
-        shown = shown + [option for option in ranked if option.keeps_result][:1]
-    briefly = [predictor.predict(option, *((SIMULATED, BRIEF) if option.keeps_result else ())) for option in shown]
+    rows = ranked[:SHOWN]
+    if not any(option.keeps_result for option in rows):
+        rows = rows + [option for option in ranked if option.keeps_result][:1]
+    briefly = [predictor.predict(option, *((SIMULATED, BRIEF) if option.keeps_result else ())) for option in rows]
     ordered = sorted(briefly, key=lambda prediction: -prediction.steps_per_second)
     comparison = _comparison(predictor, fits, ordered, too_large)
     chosen = comparison.chosen
@@ -165,11 +165,11 @@ def _comparison(
     near = [prediction for prediction in measured if prediction.steps_per_second * CLEARLY >= fastest]
     order = {id(option): i for i, option in enumerate(options)}
     best = min(near, key=lambda prediction: order[id(prediction.candidate)])  # the simplest comes first
-    shown = [*(prediction for prediction in ordered[:SHOWN] if prediction is not best), best]
-    shown.sort(key=lambda prediction: -prediction.steps_per_second)
+    rows = [*(prediction for prediction in ordered[:SHOWN] if prediction is not best), best]
+    rows.sort(key=lambda prediction: -prediction.steps_per_second)
     compared = tuple(
-        Compared(one, tuple(memory_of(one.candidate.plan, predictor.costs(one.candidate)))) for one in shown
+        Compared(one, tuple(memory_of(one.candidate.plan, predictor.costs(one.candidate)))) for one in rows
     )
     return PlanComparison(
-        compared, next(one for one in compared if one.prediction is best), len(options) - len(shown), tuple(too_large)
+        compared, next(one for one in compared if one.prediction is best), len(options) - len(rows), tuple(too_large)
     )
