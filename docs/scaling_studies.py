@@ -9,14 +9,14 @@ from typing import Any
 
 import fragmenta
 from fragmenta.algorithms import Algorithm
-from fragmenta.envs import Environment, EnvOptions, make
+from fragmenta.envs import Environment, make
+from fragmenta.envs.particles import SimpleSpread
 from fragmenta.pictures.scaling_picture import draw_scaling
-from fragmenta.planner.candidates import Candidate, candidate_of
+from fragmenta.planner.candidates import candidate_of
 from fragmenta.planner.costs import Cost
 from fragmenta.planner.predicting import predictor
 from fragmenta.planner.profile import Profile
-from fragmenta.planner.scaling import Curve, machines_with, scale
-from fragmenta.planner.search import Predictor
+from fragmenta.planner.scaling import ScalingCurve, machines_with, scale
 from fragmenta.planner.words import rate_text
 from fragmenta.policies import Cluster
 from fragmenta.policies.machine_files import read_machines
@@ -34,25 +34,26 @@ COARSE, FINE, MULTI = "single_learner_coarse", "single_learner_fine", "multi_lea
 SCALED = ("fused", COARSE, FINE, "central", "environments")
 
 
-def predictor_with(algorithm: Algorithm, env: Environment, machines: Machines, spread: float = 0.0) -> Predictor:
-    """A predictor that takes environments on the host to be as fast as `STEP_SECONDS` says."""
-    predict = predictor(algorithm, env, trace(algorithm, env), Profile(), machines)
-
-    def stepping(candidate: Candidate, _: bool) -> Cost | None:
-        rows = algorithm.num_envs / candidate.plan.lanes
-        return Cost(STEP_SECONDS * rows / min(rows, CORES_PER_GPU), CORES_PER_GPU, spread) if env.host_pool else None
-
-    predict._stepping = stepping
-    return predict
+def on_cores(rows: float) -> Cost:
+    """A step of so many environments on the cores of one GPU."""
+    return Cost(STEP_SECONDS * rows / min(rows, CORES_PER_GPU), CORES_PER_GPU)
 
 
-def rate(algorithm: Algorithm, env: Environment, machines: Machines, policy: str, spread: float = 0.0) -> tuple:
-    """Steps per second on all devices, and the busiest fragment."""
+def rate(
+    algorithm: Algorithm,
+    env: Environment,
+    machines: Machines,
+    policy: str,
+    step: Callable[[float], Cost] = on_cores,
+) -> tuple[float, str | None]:
+    """Steps per second on all devices, and the busiest fragment; `step` is that of a replica's host environments."""
     cluster = Cluster(machines.devices, len(machines.devices), apart=len(machines.nodes) > 1, machines=machines)
-    engine = "ray" if cluster.apart else "local"
-    candidate = candidate_of(trace(algorithm, env), policy, engine, cluster, merge=True)
+    engine, graph = "ray" if cluster.apart else "local", trace(algorithm, env)
+    candidate = candidate_of(graph, policy, engine, cluster, merge=True)
     assert candidate is not None, policy
-    prediction = predictor_with(algorithm, env, machines, spread).predict(candidate)
+    rows = algorithm.num_envs / candidate.plan.lanes
+    given = step(rows) if env.host_pool else None
+    prediction = predictor(algorithm, env, graph, Profile(), machines, given).predict(candidate)
     return prediction.steps_per_second, busiest(prediction.simulation.timings)
 
 
@@ -94,7 +95,9 @@ def environments() -> str:
 
 def latency() -> str:
     azure = read_machines("msrl-azure")
-    slow = [(ms, dataclasses.replace(azure, link=Link(ms / 1e3, azure.link.bandwidth))) for ms in (0.2, 0.5, 1, 2, 4, 6)]
+    slow = [
+        (ms, dataclasses.replace(azure, link=Link(ms / 1e3, azure.link.bandwidth))) for ms in (0.2, 0.5, 1, 2, 4, 6)
+    ]
     return against("latency, ms", [(str(ms), cheetah(320), machines) for ms, machines in slow], make("HalfCheetah-v5"))
 
 
@@ -108,7 +111,7 @@ def agents() -> str:
     rows = []
     for count in (2, 4, 8, 16, 32, 64):
         algorithm = fragmenta.MAPPO(num_envs=2_048)
-        env = make("jaxmarl:simple_spread", EnvOptions(env_args={"num_agents": count, "num_landmarks": count}))
+        env = SimpleSpread(agents=count)
         rates = [rate(algorithm, env, read_machines("msrl-azure"), policy)[0] for policy in ("fused", "environments")]
         rows.append((count, *map(rate_text, rates), f"{rates[1] / rates[0]:.2f}"))
     return table(("agents", "`fused`", "`environments`", "environments / fused"), rows)
@@ -122,7 +125,7 @@ def scaled(name: str, template: str, title: str, counts: Sequence[int], kind: An
     return scale_table(curves)
 
 
-def scale_table(curves: Sequence[Curve]) -> str:
+def scale_table(curves: Sequence[ScalingCurve]) -> str:
     counts = [point.devices for point in curves[0].points]
     rows = [
         (f"{n:,}", *(f"{rate_text(c.points[i].steps_per_second)} ({c.efficiency(c.points[i]):.0%})" for c in curves))
@@ -132,35 +135,29 @@ def scale_table(curves: Sequence[Curve]) -> str:
 
 
 def published() -> str:
-    """Efficiencies that others published beside ours for about the same machines."""
+    """Efficiencies that others published beside ours for about the same machines and speeds of environments."""
     v100 = read_machines("msrl-local")
     (dgx,) = read_machines("dgx-h100").nodes
-    l40 = Machines(
-        tuple(dataclasses.replace(dgx, name=f"l40-{i}", devices=(MODELS["L40"],) * 8, link=Link(1e-5, 32e9)) for i in (0, 1)),
-        v100.link,
-    )
+    pcie, cards = Link(1e-5, 32e9), (MODELS["L40"],) * 8
+    nodes = tuple(dataclasses.replace(dgx, name=f"l40-{i}", devices=cards, link=pcie) for i in (0, 1))
     rows = []
-    for spread in (0.0, 0.3):
-        efficiency = weak_efficiency(cheetah, make("HalfCheetah-v5"), v100, 128, 64, (512, 512), spread)
-        name = "DD-PPO, 128 V100" + (f", steps that vary by {spread:.0%}" if spread else ", steps of even speed")
-        rows.append((name, "84% (107x)", f"{efficiency:.0%}"))
-    efficiency = weak_efficiency(cheetah, make("Pendulum-v1"), l40, 16, 4_096, (256, 128), 0.0)
+    for spread in (0.0, 0.3, 1.0):
+        speed = f"steps that vary by {spread:.0%}" if spread else "steps of even speed"
+        efficiency = weak_efficiency(v100, 128, cheetah(4, (512, 512)), Cost(1e-2, 1.0, spread))
+        rows.append((f"DD-PPO, 128 V100; {speed}", "84% (107x)", f"{efficiency:.0%}"))
+    isaac = fragmenta.PPO(num_envs=4_096, horizon=24, hidden=(256, 128, 64), epochs=5, minibatches=4)
+    efficiency = weak_efficiency(Machines(nodes, v100.link), 16, isaac, Cost(4e-2))
     rows.append(("Isaac Lab, 16 L40", "97%", f"{efficiency:.0%}"))
     return table(("", "published", "simulated"), rows)
 
 
-def weak_efficiency(
-    algorithm: Callable[..., Algorithm],
-    env: Environment,
-    machines: Machines,
-    count: int,
-    envs: int,
-    hidden: tuple[int, ...],
-    spread: float,
-) -> float:
-    one, _ = rate(algorithm(envs, hidden), env, machines_with(machines, 1), MULTI, spread)
-    many, _ = rate(algorithm(envs * count, hidden), env, machines_with(machines, count), MULTI, spread)
-    return many / one / count
+def weak_efficiency(machines: Machines, count: int, algorithm: Algorithm, step: Cost) -> float:
+    """The speed per device on so many, as a share of that on one; `step` is one of all environments of a device."""
+    rates = []
+    for devices in (1, count):
+        sized = dataclasses.replace(algorithm, num_envs=algorithm.num_envs * devices)
+        rates.append(rate(sized, make("HalfCheetah-v5"), machines_with(machines, devices), MULTI, lambda _: step)[0])
+    return rates[1] / rates[0] / count
 
 
 POWERS = [2**i for i in range(13)]
@@ -183,8 +180,8 @@ STUDIES: dict[str, Callable[[], str]] = {
 def with_table(page: str, name: str, content: str) -> str:
     """The page with this table behind its heading's mark."""
     mark = f"<!-- simulated: {name} -->\n\n"
-    before, found, rest = page.partition(mark)
-    assert found, f"{PAGE.name} has no {mark.strip()}"
+    before, here, rest = page.partition(mark)
+    assert here, f"{PAGE.name} has no {mark.strip()}"
     after: Iterator[str] = itertools.dropwhile(lambda line: line.startswith("|"), rest.splitlines(keepends=True))
     return before + mark + content + "".join(after)
 

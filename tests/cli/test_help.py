@@ -18,7 +18,7 @@ FLAG_OF = {
     "train": "--total-steps", "resume": "--total-steps", "eval": "--episodes", "play": "--out", "compare": "--share",
     "report": "--out", "export": "--out", "graph": "--format", "verify": "--iterations", "trace": "--iterations",
     "check-env": "--num-envs", "policies": "--replicas", "doctor": "--help", "completion": "bash",
-    "sweep": "--search", "runs": "--help", "zoo": "--seeds",
+    "sweep": "--search", "runs": "--help", "zoo": "--seeds", "plan": "--scale",
 }  # fmt: skip
 
 

@@ -50,12 +50,12 @@ def test_replicas_hold_parts_of_the_environments_and_all_of_the_parameters() -> 
 
 def test_what_is_too_large_is_said_by_device() -> None:
     machines = read_machines("dgx-h100")
-    plan, found = needs("single_learner_coarse", 2, machines)
-    assert shortage(plan, found, machines) is None
+    plan, memory = needs("single_learner_coarse", 2, machines)
+    assert shortage(plan, memory, machines) is None
     (node,) = machines.nodes
     small = tuple(dataclasses.replace(device, memory=10_000) for device in node.devices)
     tiny = Machines((dataclasses.replace(node, devices=small),), machines.link)
-    problem = shortage(plan, found, tiny)
+    problem = shortage(plan, memory, tiny)
     assert problem is not None
     assert "on gpu:" in problem
     assert "which has 10.0 KB" in problem
@@ -63,12 +63,16 @@ def test_what_is_too_large_is_said_by_device() -> None:
 
 def test_devices_of_a_cpu_share_the_memory_of_their_node() -> None:
     machines = read_machines("laptop")
-    plan, found = needs("single_learner_coarse", 2, machines)
-    total = found[0].total * 2 + found[1].total if found[0].fragment == "actor" else found[0].total + 2 * found[1].total
+    plan, memory = needs("single_learner_coarse", 2, machines)
+    total = (
+        memory[0].total * 2 + memory[1].total
+        if memory[0].fragment == "actor"
+        else memory[0].total + 2 * memory[1].total
+    )
     (node,) = machines.nodes
     below = Machines((dataclasses.replace(node, memory=total - 1),), machines.link)
-    assert shortage(plan, found, Machines((dataclasses.replace(node, memory=total),), machines.link)) is None
-    assert node.name in (shortage(plan, found, below) or "")
+    assert shortage(plan, memory, Machines((dataclasses.replace(node, memory=total),), machines.link)) is None
+    assert node.name in (shortage(plan, memory, below) or "")
 
 
 @pytest.mark.parametrize("envs", [2_048, 65_536])

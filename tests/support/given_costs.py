@@ -7,6 +7,8 @@ from fragmenta.graph import Program
 from fragmenta.planner.costs import Cost, Hop, Overheads
 from fragmenta.worker.steps import Host, Schedule, Segment
 
+NO_OVERHEADS = Overheads(0.0, 0.0, 0.0)
+
 
 @dataclasses.dataclass(frozen=True)
 class GivenCosts:
@@ -21,7 +23,7 @@ class GivenCosts:
     shares_node: bool = False
     """Whether all replicas take turns on one core."""
     capacities: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    overheads: Overheads = Overheads(0.0, 0.0, 0.0)
+    overheads: Overheads = NO_OVERHEADS
 
     def segment(self, schedule: Schedule, segment: Segment) -> Cost:
         return Cost(self.seconds[schedule.program.fragment.name] if segment.label != "glue" else 0.0)

@@ -5,7 +5,7 @@ from typing import Any
 
 from fragmenta.algorithms import Algorithm
 from fragmenta.envs import EnvOptions
-from fragmenta.planner.candidates import Candidate
+from fragmenta.planner.search import Prediction
 from fragmenta.training.options import RunOptions
 from fragmenta.training.train import train
 
@@ -15,15 +15,13 @@ FEWEST = 6
 """Iterations of a run, at least."""
 
 
-def measured_rate(
-    algorithm: Algorithm, env: str, options: EnvOptions, candidate: Candidate, expected: float, seconds: float
-) -> float:
+def measured_rate(algorithm: Algorithm, env: str, options: EnvOptions, prediction: Prediction, seconds: float) -> float:
     """The steps per second of training under a candidate, without compiling and the first third; it runs for about so
-    many seconds if it is as fast as expected."""
-    iteration = max(1, algorithm.steps_per_iteration) if hasattr(algorithm, "steps_per_iteration") else 1
-    total = max(int(expected * seconds), FEWEST * iteration)
+    many seconds if it is as fast as predicted."""
+    candidate = prediction.candidate
+    seconds = max(seconds, FEWEST * prediction.simulation.seconds)
     result = train(
-        dataclasses.replace(algorithm, total_steps=total),
+        dataclasses.replace(algorithm, total_steps=round(prediction.steps_per_second * seconds)),
         env,
         candidate.policy,
         candidate.engine,

@@ -19,16 +19,17 @@ from fragmenta.errors import ConfigError
 from fragmenta.pictures.scaling_picture import draw_scaling
 from fragmenta.planner import words
 from fragmenta.planner.comparing import (
-    Comparison,
+    PlanComparison,
     compare_elsewhere,
     compare_here,
+    options_elsewhere,
     options_in,
     space_elsewhere,
     space_here,
 )
 from fragmenta.planner.predicting import predictor
 from fragmenta.planner.profile import Profile, profile_here
-from fragmenta.planner.scaling import Curve, Kind, scale, sizes
+from fragmenta.planner.scaling import Kind, ScalingCurve, scale, sizes
 from fragmenta.policies import POLICIES, resolve
 from fragmenta.policies.machine_files import read_machines
 from fragmenta.policies.machines import Machines
@@ -43,7 +44,7 @@ MEASURED = 3
 
 
 @dataclasses.dataclass(frozen=True)
-class ComparisonOptions:
+class WantedOptions:
     """What to compare, and on which machines."""
 
     cluster: str | None = None
@@ -76,7 +77,7 @@ class ScaleOptions:
 class PlanOptions:
     """All flags of `fragmenta plan` but for the hyper-parameters, in the order of the help."""
 
-    comparison: ComparisonOptions
+    comparison: WantedOptions
     scaling: ScaleOptions
     environment: EnvFlags
 
@@ -109,7 +110,7 @@ def run(arguments: list[str]) -> int:
     return 0
 
 
-def _check(wanted: ComparisonOptions, scaling: ScaleOptions) -> None:
+def _check(wanted: WantedOptions, scaling: ScaleOptions) -> None:
     """ConfigError for flags that cannot be used, before anything is measured."""
     for policy in wanted.policy:
         resolve(policy)
@@ -140,23 +141,26 @@ def _known() -> Profile:
 
 
 def _compared(
-    algorithm: Algorithm, env: Environment, wanted: ComparisonOptions, machines: Machines | None
-) -> tuple[Comparison, Machines]:
+    algorithm: Algorithm, env: Environment, wanted: WantedOptions, machines: Machines | None
+) -> tuple[PlanComparison, Machines]:
     """The comparison, and the machines that it is for."""
     graph, profile = trace(algorithm, env), _known()
     if machines:
         space = space_elsewhere(machines, algorithm.num_envs, wanted.engine, wanted.policy, wanted.replicas)
-        options = options_in(algorithm, env, graph, space)
-        return compare_elsewhere(predictor(algorithm, env, graph, profile, machines), options), machines
+        predict = predictor(algorithm, env, graph, profile, machines)
+        choose = options_in if wanted.replicas else functools.partial(options_elsewhere, predict)
+        return compare_elsewhere(predict, choose(algorithm, env, graph, space)), machines
     cluster = engine_named(wanted.engine or DEFAULT_ENGINE).cluster(EngineOptions())
     space = dataclasses.replace(space_here(env, cluster, wanted.engine, wanted.policy), replicas=wanted.replicas)
     options = options_in(algorithm, env, graph, space)
-    comparison = compare_here(predictor(algorithm, env, graph, profile), options, wanted.seconds)
+    comparison = compare_here(
+        predictor(algorithm, env, graph, profile), options, wanted.seconds, MEASURED if wanted.measure else 0
+    )
     profile.keep()
     return comparison, this_machine()
 
 
-def _show(title: str, comparison: Comparison) -> None:
+def _show(title: str, comparison: PlanComparison) -> None:
     print(title)
     table = Table()
     for column in words.COLUMNS:
@@ -173,7 +177,7 @@ def _show(title: str, comparison: Comparison) -> None:
     print(f"choice: {words.reason(comparison)}")
 
 
-def _show_scaling(title: str, curves: list[Curve], out: Path | None, kind: Kind) -> None:
+def _show_scaling(title: str, curves: list[ScalingCurve], out: Path | None, kind: Kind) -> None:
     envs = "as many environments per device" if kind == "weak" else "as many environments in total"
     print(f"{title}, simulated, {envs}")
     table = Table()
@@ -195,12 +199,12 @@ def _show_scaling(title: str, curves: list[Curve], out: Path | None, kind: Kind)
         print(f"chart: {out}")
 
 
-def _measure(algorithm: Algorithm, env: str, options: EnvFlags, comparison: Comparison) -> None:
+def _measure(algorithm: Algorithm, env: str, options: EnvFlags, comparison: PlanComparison) -> None:
     """Run the best three, and print predicted beside measured."""
     print("measured here, in steady state:")
     for one in comparison.compared[:MEASURED]:
         expected = one.steps_per_second
-        rate = measured_rate(algorithm, env, options, one.candidate, expected, seconds=4.0)
+        rate = measured_rate(algorithm, env, options, one.prediction, seconds=4.0)
         texts = words.rate_text(expected), words.rate_text(rate)
         off = expected / rate - 1
         line = f"{one.candidate.description}: predicted {texts[0]}, measured {texts[1]} steps/s ({off:+.0%})"

@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING
 
 from fragmenta.drawing.colours import COLOURS, INK, MUTED
 from fragmenta.pictures.style import dress, new_figure, save, short
-from fragmenta.planner.scaling import Curve
+from fragmenta.planner.scaling import ScalingCurve
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def draw_scaling(path: Path, title: str, curves: Sequence[Curve], note: str = "simulated") -> None:
+def draw_scaling(path: Path, title: str, curves: Sequence[ScalingCurve], note: str = "simulated") -> None:
     """Write the chart; the suffix of the path decides the format."""
     save(scaling_figure(title, curves, note), path)
 
 
-def scaling_figure(title: str, curves: Sequence[Curve], note: str = "simulated") -> "Figure":
+def scaling_figure(title: str, curves: Sequence[ScalingCurve], note: str = "simulated") -> "Figure":
     """Steps per second on the left and efficiency on the right, with a line per distribution policy."""
     from matplotlib.ticker import FixedLocator, NullLocator, PercentFormatter
 

@@ -1,15 +1,16 @@
 """What a plan may be: distribution policies with numbers of replicas, engines, lags and devices."""
 
 import dataclasses
+import functools
 from collections.abc import Iterator, Sequence
 
 from fragmenta.algorithms import Algorithm
-from fragmenta.coordinator.plan import project
+from fragmenta.coordinator.plan import informed, project
 from fragmenta.envs import Environment
 from fragmenta.errors import ConfigError
 from fragmenta.graph import Graph, Plan
-from fragmenta.planner.units import units
-from fragmenta.policies import POLICIES, Cluster, Policy
+from fragmenta.planner.units import Unit, units
+from fragmenta.policies import POLICIES, Cluster, Policy, resolve
 from fragmenta.worker.backends.unrolling import UNROLL
 from fragmenta.worker.optimize import optimize
 from fragmenta.worker.steps import Schedule
@@ -28,6 +29,11 @@ class Candidate:
     plan: Plan = dataclasses.field(repr=False)
     schedules: dict[str, Schedule] = dataclasses.field(repr=False)
     is_apart: bool = False
+
+    @functools.cached_property
+    def units(self) -> dict[str, list[Unit]]:
+        """What is compiled for each fragment; traced once."""
+        return {name: units(schedule, self.is_apart) for name, schedule in self.schedules.items()}
 
     @property
     def name(self) -> str:
@@ -66,7 +72,7 @@ class Space:
 
 def candidates(algorithm: Algorithm, env: Environment, graph: Graph, space: Space) -> Iterator[Candidate]:
     """All candidates that can run, each program only once: the simplest way to it comes first."""
-    seen: set[tuple[object, ...]] = set()
+    known: set[tuple[object, ...]] = set()
     for engine, is_apart, whole in space.engines:
         for devices in _devices(whole, is_apart):
             for replicas in space.replicas or _replicas(algorithm.num_envs, len(devices), env):
@@ -75,12 +81,23 @@ def candidates(algorithm: Algorithm, env: Environment, graph: Graph, space: Spac
                         cluster = dataclasses.replace(
                             whole, devices=devices, replicas=replicas, lag=lag, apart=is_apart
                         )
+                        if lag and not _overlaps(graph, policy, cluster):
+                            continue
                         candidate = candidate_of(graph, policy, engine, cluster, space.merge)
                         if candidate is None or (candidate.plan.lags and not algorithm.allows_lag):
                             continue
-                        if (key := identity_of(candidate)) not in seen:
-                            seen.add(key)
+                        if (key := identity_of(candidate)) not in known:
+                            known.add(key)
                             yield candidate
+
+
+def _overlaps(graph: Graph, policy: str | Policy, cluster: Cluster) -> bool:
+    """Whether a distribution policy has fragments that may lag behind, as far as it says so."""
+    try:
+        fragments = resolve(policy)(graph.top_stages, informed(cluster, graph))
+    except ConfigError:
+        return False
+    return any(delivery.lag for fragment in fragments for delivery in fragment.delivery)
 
 
 def candidate_of(graph: Graph, policy: str | Policy, engine: str, cluster: Cluster, merge: bool) -> Candidate | None:
@@ -102,11 +119,11 @@ def identity_of(candidate: Candidate) -> tuple[object, ...]:
     plan = candidate.plan
     programs = tuple(
         (
-            tuple(unit.identity for unit in units(schedule, candidate.is_apart)),
+            tuple(unit.identity for unit in its_units),
             plan[name].fragment.devices,
             plan[name].replicas,
         )
-        for name, schedule in candidate.schedules.items()
+        for name, its_units in candidate.units.items()
     )
     crossings = tuple((i.value.shape, i.operator, i.times, i.delivery) for i in plan.interfaces)
     return candidate.engine, tuple(sorted(programs)), crossings

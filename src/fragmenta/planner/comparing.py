@@ -1,6 +1,7 @@
 """Compares the candidates for an algorithm on an environment: predictions of all, and which of them to choose."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
 from fragmenta.algorithms import Algorithm
@@ -11,12 +12,14 @@ from fragmenta.errors import ConfigError
 from fragmenta.graph import Graph
 from fragmenta.planner.candidates import Candidate, Space, candidates
 from fragmenta.planner.memory import FragmentMemory, memory_of, shortage
-from fragmenta.planner.search import Prediction, Predictor, choice, search
+from fragmenta.planner.search import CLEARLY, Prediction, Predictor, search
 from fragmenta.policies import POLICIES, Cluster, Policy
 from fragmenta.policies.machines import Machines
 
 SHOWN = 8
 """So many of the fastest candidates are simulated in detail."""
+WORTH_FEWER = 0.5
+"""Distribution policies that on all devices reach this share of the fastest are compared on fewer, too."""
 SIMULATED = 4
 """Replicas of a fragment that are simulated to compare candidates for machines that are not here."""
 BRIEF = 1, 1
@@ -42,7 +45,7 @@ class Compared:
 
 
 @dataclasses.dataclass(frozen=True)
-class Comparison:
+class PlanComparison:
     """The candidates, the fastest first, and the choice among them."""
 
     compared: tuple[Compared, ...]
@@ -88,27 +91,49 @@ def options_in(algorithm: Algorithm, env: Environment, graph: Graph, space: Spac
     options = list(candidates(algorithm, env, graph, space))
     if not options:
         _, apart, cluster = space.engines[0]
-        whole = dataclasses.replace(cluster, replicas=(space.replicas or (1,))[0], apart=apart)
+        whole = dataclasses.replace(cluster, replicas=(space.replicas or (1,))[-1], apart=apart)
         plan = project(graph, space.policies[0], whole)  # says what is wrong
         kind = type(algorithm).__name__
         raise ConfigError(f"{kind} does not declare allows_lag, but distribution policy '{plan.policy}' lags behind")
     return options
 
 
-def compare_here(predictor: Predictor, options: Sequence[Candidate], seconds: float) -> Comparison:
-    """Compare candidates on this machine; the promising ones are measured for up to so many seconds."""
+def options_elsewhere(
+    predictor: Predictor, algorithm: Algorithm, env: Environment, graph: Graph, space: Space
+) -> list[Candidate]:
+    """The candidates for described machines: on all devices every distribution policy, on fewer the simplest, and those
+    that are fast on all."""
+    most = dataclasses.replace(space, replicas=space.replicas[-1:])
+    options = options_in(algorithm, env, graph, most)
+    rates = {option.policy: predictor.rate(option, SIMULATED) for option in options if option.keeps_result}
+    simplest = next(iter(rates), None)
+    least = WORTH_FEWER * max(rates.values(), default=0.0)
+    fast = tuple(policy for policy, rate in rates.items() if rate >= least or policy == simplest)
+    fewer = dataclasses.replace(space, replicas=space.replicas[:-1], policies=fast or space.policies, lags=(0,))
+    return [*(candidates(algorithm, env, graph, fewer) if fewer.replicas else ()), *options]
+
+
+def compare_here(
+    predictor: Predictor, options: Sequence[Candidate], seconds: float, at_least: int = 0
+) -> PlanComparison:
+    """Compare candidates on this machine; the promising ones are measured for up to so many seconds, and `at_least` so
+    many of the fastest however long it takes."""
     fits, too_large = _fitting(predictor, options)
-    return _comparison(predictor, fits, search(predictor, fits, seconds), too_large)
+    ordered = search(predictor, fits, seconds)
+    while unknown := [p for p in ordered[:at_least] if p.is_estimate and predictor.measure(p.candidate, math.inf)]:
+        again = {id(prediction): predictor.predict(prediction.candidate) for prediction in unknown}
+        ordered = sorted((again.get(id(p), p) for p in ordered), key=lambda p: -p.steps_per_second)
+    return _comparison(predictor, fits, ordered, too_large)
 
 
-def compare_elsewhere(predictor: Predictor, options: Sequence[Candidate]) -> Comparison:
+def compare_elsewhere(predictor: Predictor, options: Sequence[Candidate]) -> PlanComparison:
     """Compare candidates for machines that are only described, by estimates; the choice is simulated in full."""
     fits, too_large = _fitting(predictor, options)
     ranked = sorted(fits, key=lambda option: -predictor.rate(option, SIMULATED))
-    shown = ranked[:SHOWN]
-    if not any(option.keeps_result for option in shown):
-        shown = shown + [option for option in ranked if option.keeps_result][:1]
-    briefly = [predictor.predict(option, *((SIMULATED, BRIEF) if option.keeps_result else ())) for option in shown]
+    rows = ranked[:SHOWN]
+    if not any(option.keeps_result for option in rows):
+        rows = rows + [option for option in ranked if option.keeps_result][:1]
+    briefly = [predictor.predict(option, *((SIMULATED, BRIEF) if option.keeps_result else ())) for option in rows]
     ordered = sorted(briefly, key=lambda prediction: -prediction.steps_per_second)
     comparison = _comparison(predictor, fits, ordered, too_large)
     chosen = comparison.chosen
@@ -133,14 +158,18 @@ def _fitting(predictor: Predictor, options: Sequence[Candidate]) -> tuple[list[C
 
 def _comparison(
     predictor: Predictor, options: list[Candidate], ordered: Sequence[Prediction], too_large: Sequence[str]
-) -> Comparison:
+) -> PlanComparison:
     eligible = [prediction for prediction in ordered if prediction.candidate.keeps_result] or list(ordered)
     measured = [prediction for prediction in eligible if not prediction.is_estimate] or eligible
-    best = choice(measured, options, lambda prediction: 1 / prediction.steps_per_second)
-    shown = list(ordered[:SHOWN])
-    if best not in shown:
-        shown.append(best)
+    fastest = max(prediction.steps_per_second for prediction in measured)
+    near = [prediction for prediction in measured if prediction.steps_per_second * CLEARLY >= fastest]
+    order = {id(option): i for i, option in enumerate(options)}
+    best = min(near, key=lambda prediction: order[id(prediction.candidate)])  # the simplest comes first
+    rows = [*(prediction for prediction in ordered[:SHOWN] if prediction is not best), best]
+    rows.sort(key=lambda prediction: -prediction.steps_per_second)
     compared = tuple(
-        Compared(one, tuple(memory_of(one.candidate.plan, predictor.costs(one.candidate)))) for one in shown
+        Compared(one, tuple(memory_of(one.candidate.plan, predictor.costs(one.candidate)))) for one in rows
     )
-    return Comparison(compared, compared[shown.index(best)], len(options) - len(shown), tuple(too_large))
+    return PlanComparison(
+        compared, next(one for one in compared if one.prediction is best), len(options) - len(rows), tuple(too_large)
+    )

@@ -1,13 +1,13 @@
 """The costs of one plan on one set of machines, from a profile."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from fragmenta.engines.replica import hosts_environments
 from fragmenta.graph import Plan, Program
 from fragmenta.planner.costs import INTERPRETER, Cost, Hop, Overheads
 from fragmenta.planner.profile import Profile
-from fragmenta.planner.units import Unit, units
+from fragmenta.planner.units import Unit
 from fragmenta.policies.machines import Device, Machines
 from fragmenta.worker.steps import Host, Schedule, Segment
 
@@ -31,7 +31,7 @@ class PlanCosts:
     def __init__(
         self,
         plan: Plan,
-        schedules: Mapping[str, Schedule],
+        units: Iterable[Unit],
         profile: Profile,
         machines: Machines,
         is_apart: bool,
@@ -43,9 +43,7 @@ class PlanCosts:
         self.overheads = OVERHEADS
         self._plan, self._profile, self._machines = plan, profile, machines
         self._is_apart, self._is_here, self._stepping = is_apart, is_here, stepping
-        self._units: dict[int, Unit] = {
-            id(unit.segment): unit for schedule in schedules.values() for unit in units(schedule, is_apart)
-        }
+        self._units = {id(unit.segment): unit for unit in units}
 
     @property
     def units(self) -> list[Unit]:

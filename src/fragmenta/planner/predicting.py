@@ -22,10 +22,15 @@ from fragmenta.tracing.iteration import steps_per_iteration
 
 
 def predictor(
-    algorithm: Algorithm, env: Environment, graph: Graph, profile: Profile, machines: Machines | None = None
+    algorithm: Algorithm,
+    env: Environment,
+    graph: Graph,
+    profile: Profile,
+    machines: Machines | None = None,
+    step: Cost | None = None,
 ) -> Predictor:
     """Predicts candidates for machines, by default the one at hand. For others everything is estimated, but for the
-    environments on the host, which are taken to be as fast as here."""
+    environments on the host, which are taken to be as fast as here unless the cost of a lane's step is given."""
 
     @functools.cache
     def state() -> Sequence[Any]:
@@ -41,8 +46,8 @@ def predictor(
         return stepping_cost(env.host_pool, count, 1 if is_apart else lanes, is_apart)
 
     def stepping(candidate: Candidate, quickly: bool) -> Cost | None:
-        if env.host_pool is None:
-            return None
+        if env.host_pool is None or step:
+            return step
         lanes = candidate.plan.lanes
         return (
             Cost(env.host_pool.step_seconds * algorithm.num_envs / lanes)

@@ -26,7 +26,7 @@ OPERATION_SECONDS = 2e-7
 """What each operation takes at least on a CPU: a few are fused into one loop."""
 KERNEL_SECONDS = 1.4e-6
 """What each operation that is not fused takes at least on an accelerator. With the shares below, PPO on CartPole on an
-H200 is predicted within 2% of what was measured there, from 2,048 to 65,536 environments (docs/scaling.md)."""
+H200 is predicted within 4% of what was measured there, from 2,048 to 65,536 environments (docs/scaling.md)."""
 FLOPS_SHARE, BANDWIDTH_SHARE = 0.6, 0.83
 """What an accelerator attains of its published peaks."""
 SCHEMA = 1

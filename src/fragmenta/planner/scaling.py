@@ -35,7 +35,7 @@ class ScalePoint:
 
 
 @dataclasses.dataclass(frozen=True)
-class Curve:
+class ScalingCurve:
     """The points of one distribution policy, by number of devices."""
 
     policy: str
@@ -80,11 +80,11 @@ def scale(
     counts: Sequence[int],
     kind: Kind,
     profile: Profile | None = None,
-) -> list[Curve]:
+) -> list[ScalingCurve]:
     """A curve per distribution policy, without those that cannot place the algorithm and those whose programs are the
     same as of an earlier one. Everything but what `profile` has is estimated."""
     points: dict[str, list[ScalePoint]] = {}
-    seen: dict[Any, str] = {}
+    owners: dict[Any, str] = {}
     for count in counts:
         envs = algorithm.num_envs * (count if kind == "weak" else 1)
         sized = dataclasses.replace(algorithm, num_envs=envs)
@@ -92,12 +92,16 @@ def scale(
         graph = trace(sized, env)
         predict = predictor(sized, env, graph, profile or Profile(), described)
         for candidate in _candidates(graph, policies, described, count):
-            if count == counts[-1] and seen.setdefault(identity_of(candidate), candidate.name) != candidate.name:
+            if count == counts[-1] and owners.setdefault(identity_of(candidate), candidate.name) != candidate.name:
                 continue
             points.setdefault(candidate.name, []).append(_point(predict, candidate, count, envs, count == counts[-1]))
     if not points:
         raise ConfigError(f"no distribution policy can place {type(algorithm).__name__} on {counts[0]} devices")
-    return [Curve(name, tuple(own)) for name, own in points.items() if own[-1].devices == counts[-1]]
+    return [
+        ScalingCurve(name, tuple(its_points))
+        for name, its_points in points.items()
+        if its_points[-1].devices == counts[-1]
+    ]
 
 
 def _candidates(graph: Any, policies: Sequence[str | Policy], machines: Machines, count: int) -> Iterator[Candidate]:

@@ -1,6 +1,7 @@
 """Predicts how fast candidates are, and chooses one."""
 
 import dataclasses
+import itertools
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -88,7 +89,7 @@ class Predictor:
         """What the steps of a candidate cost, by what is known."""
         return PlanCosts(
             candidate.plan,
-            candidate.schedules,
+            itertools.chain(*candidate.units.values()),
             self.profile,
             self.machines,
             candidate.is_apart,

@@ -57,8 +57,8 @@ def simulate(
     for name, sample in chosen.items():
         is_free = name in plan.free_running
         for seed, replica in enumerate(sample.replicas):
-            own = ports.setdefault((name, replica), VirtualPorts())
-            worker = VirtualWorker(schedules[name], replica, clock, costs, own, seed)
+            its_ports = ports.setdefault((name, replica), VirtualPorts())
+            worker = VirtualWorker(schedules[name], replica, clock, costs, its_ports, seed)
             worker.stand_for(1.0 if is_free else sample.weights[replica], sample.crowds, 1.0 if is_free else stretch)
             (free if is_free else steady).append(worker)
     first, total = periods[0] * arrivals, sum(periods) * arrivals

@@ -50,6 +50,8 @@ class VirtualWorker:
         self._prices: dict[int, tuple[Cost, Mapping[str, float]]] = {}
         self._idle = self._resources(Cost(0.0, interpreter=1.0))
         """What it occupies while it passes values on."""
+        self._until_met = 1
+        """How many steps it takes before others may wait for it."""
         self.iteration = self._version = 0
         self.lags: list[int] = []
         self._picked: dict[str, VirtualBundle] = {}
@@ -108,9 +110,12 @@ class VirtualWorker:
                 self._spans.append(step.timeline_entry(_ns(began), _ns(self._clock.now)))
 
     def _rounds(self, rounds: Rounds) -> Process:
+        is_alone = not any(isinstance(step, (Put, Take)) for step in rounds.body)
+        self._until_met = rounds.length if is_alone else 1
         for _ in range(rounds.length):
             yield from self._steps(rounds.body)
             yield from self._compute(Cost(self._costs.overheads.round * self._stretch, interpreter=1.0), self._idle)
+        self._until_met = 1
 
     def _compute(self, cost: Cost, demands: Mapping[str, float]) -> Process:
         """Compute, at first with the interpreter of the process, if it is shared: no other thread gets it meanwhile."""
@@ -139,7 +144,8 @@ class VirtualWorker:
         if not cost.spread:
             return cost.seconds
         slowest = math.sqrt(2 * math.log(self._stands_for)) if self._stands_for > 1 else 0.0
-        deviation = self._random.gauss(0.0, 1.0) + slowest
+        # What varies from step to step evens out before the others wait for it.
+        deviation = self._random.gauss(0.0, 1.0) + slowest / math.sqrt(self._until_met)
         return max(cost.seconds * (1 + cost.spread * deviation), cost.seconds / 2)
 
     def _put(self, interface: Interface) -> Process:

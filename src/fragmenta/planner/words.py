@@ -2,7 +2,7 @@
 
 from fragmenta.graph import Plan
 from fragmenta.graph.words import byte_text
-from fragmenta.planner.comparing import Compared, Comparison
+from fragmenta.planner.comparing import Compared, PlanComparison
 from fragmenta.planner.search import CLEARLY
 from fragmenta.policies.machines import Machines
 from fragmenta.profiling.timings import Timings, bottleneck, busy_share, ms_text, share, waiting
@@ -12,7 +12,7 @@ ESTIMATE = "~"
 """Stands behind what was estimated instead of measured."""
 
 
-def rows(comparison: Comparison) -> list[tuple[str, ...]]:
+def rows(comparison: PlanComparison) -> list[tuple[str, ...]]:
     """A row per candidate, the fastest first; the chosen one is marked with an arrow."""
     return [_row(one, one is comparison.chosen) for one in comparison.compared]
 
@@ -52,7 +52,7 @@ def crossing_bytes(plan: Plan) -> int:
     return among + sum(interface.bytes_per_iteration for interface in plan.interfaces)
 
 
-def reason(comparison: Comparison) -> str:
+def reason(comparison: PlanComparison) -> str:
     """Why this one was chosen, in a sentence."""
     chosen = comparison.chosen
     others = [one for one in comparison.compared if one is not chosen and one.candidate.keeps_result]
