@@ -14,13 +14,13 @@ from fragmenta.runs.episode_statistics import as_record
 from fragmenta.runs.metrics import JsonLines
 from fragmenta.runs.run_directory import RunDirectory, sha256
 from fragmenta.runs.state import from_arrays
-from fragmenta.search.group_training import Candidate
+from fragmenta.search.group_training import Contender
 from fragmenta.training.planning import Request, plan_run
 
 BEST = "best"
 
 
-def write_best(path: Path, request: Request, best: Candidate) -> None:
+def write_best(path: Path, request: Request, best: Contender) -> None:
     """Write the best seed of a trial to `path`, in place of an earlier best trial; `request` is for its algorithm."""
     run = plan_run(request)
     expected = jax.eval_shape(lambda key: request.algorithm.init(request.env, key), jax.random.key(0))
@@ -59,7 +59,7 @@ def replace_folder(new: Path, path: Path) -> None:
     new.rename(path)
 
 
-def _records(best: Candidate, steps_per_iteration: int) -> list[dict[str, Any]]:
+def _records(best: Contender, steps_per_iteration: int) -> list[dict[str, Any]]:
     def at(i: int) -> dict[str, Any]:
         return as_record({name: np.asarray(values[i]) for name, values in best.metrics.items()})
 

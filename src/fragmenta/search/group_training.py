@@ -25,7 +25,7 @@ OnProgress = Callable[[int, int, float | None], None]
 
 
 @dataclasses.dataclass(frozen=True)
-class Candidate:
+class Contender:
     """The best seed of the best trial of a group, with what a run directory needs of it."""
 
     trial: Trial
@@ -43,7 +43,7 @@ class GroupResult:
     """The finished trials of a group, and the best of them; None if none has a return."""
 
     trials: list[Trial]
-    candidate: Candidate | None
+    candidate: Contender | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,7 +127,7 @@ def _result(training: Training, members: list[Proposal], changes: list[list[Any]
     return GroupResult(trials, _candidate(training, trials))
 
 
-def _candidate(training: Training, trials: list[Trial]) -> Candidate | None:
+def _candidate(training: Training, trials: list[Trial]) -> Contender | None:
     best = ranked(trials)[0]
     if best.return_mean is None:
         return None
@@ -136,4 +136,4 @@ def _candidate(training: Training, trials: list[Trial]) -> Candidate | None:
     row = trials.index(best) * len(scores) + place
     metrics = {name: values[:, row] for name, values in training.metrics.items()}
     state = to_arrays(row_of(training.state, row), training.program.template.rebuildable)
-    return Candidate(best, training.rows[row].seed, float(scores[place]), state, metrics, training.seconds)
+    return Contender(best, training.rows[row].seed, float(scores[place]), state, metrics, training.seconds)

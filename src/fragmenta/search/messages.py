@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fragmenta.runs.checkpoints import Checkpoint
-from fragmenta.search.group_training import Candidate, GroupResult
+from fragmenta.search.group_training import Contender, GroupResult
 from fragmenta.search.groups import TrialGroup
 from fragmenta.search.trials import Proposal, Trial, read_trial, read_values
 
@@ -72,7 +72,7 @@ def read_result(message: dict[str, Any], arrays: Sequence[np.ndarray]) -> GroupR
         return {name.removeprefix(prefix): array for name, array in named.items() if name.startswith(prefix)}
 
     trial = trials[head["trial"]]
-    best = Candidate(trial, head["seed"], head["return_mean"], part(STATE), part(METRICS), named[SECONDS])
+    best = Contender(trial, head["seed"], head["return_mean"], part(STATE), part(METRICS), named[SECONDS])
     return GroupResult(trials, best)
 
 

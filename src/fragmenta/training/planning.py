@@ -137,7 +137,7 @@ def plan_run(request: Request) -> PlannedRun:
     if options.evaluation.eval_video:
         check_drawable(env)
     if options.replan and (request.policy not in (None, AUTO) or request.seeds != 1):
-        raise ConfigError("replan changes plans that the planner chose: use it with policy 'auto' and one seed")
+        raise ConfigError("replan changes plans that the planner chose: use it with --policy auto and one seed")
     keep_compiled_programs()
     engine = engine_named(request.engine or DEFAULT_ENGINE)
     _check_bound_here(request, engine.apart)
