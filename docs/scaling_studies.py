@@ -31,7 +31,7 @@ STEP_SECONDS = 1e-4
 CORES_PER_GPU = 6
 """A node of msrl-azure has 24 cores and four GPUs."""
 COARSE, FINE, MULTI = "single_learner_coarse", "single_learner_fine", "multi_learner"
-SCALED = ("fused", COARSE, FINE, "central", "environments")
+SCALED = ("fused", COARSE, FINE, "central")
 
 
 def on_cores(rows: float) -> Cost:
@@ -182,8 +182,8 @@ def with_table(page: str, name: str, content: str) -> str:
     mark = f"<!-- simulated: {name} -->\n\n"
     before, here, rest = page.partition(mark)
     assert here, f"{PAGE.name} has no {mark.strip()}"
-    after: Iterator[str] = itertools.dropwhile(lambda line: line.startswith("|"), rest.splitlines(keepends=True))
-    return before + mark + content + "".join(after)
+    after: Iterator[str] = itertools.dropwhile(lambda line: line[0] in "|\n", rest.splitlines(keepends=True))
+    return before + mark + content + "\n" + "".join(after)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fragmenta.drawing.colours import COLOURS, INK, MUTED
-from fragmenta.pictures.style import dress, new_figure, save, short
+from fragmenta.pictures.style import dress, new_figure, save
 from fragmenta.planner.scaling import ScalingCurve
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def scaling_figure(title: str, curves: Sequence[ScalingCurve], note: str = "simu
         dress(axes, "devices", label)
         axes.xaxis.set_major_locator(FixedLocator(counts[:: max(1, -(-len(counts) // 8))]))
         axes.xaxis.set_minor_locator(NullLocator())
-        axes.set_xticks(axes.get_xticks(), [short(count) for count in axes.get_xticks()])
+        axes.set_xticks(axes.get_xticks(), [f"{count:,.0f}" for count in axes.get_xticks()])
     speed.set_yscale("log")
     speed.yaxis.set_minor_locator(NullLocator())
     for curve, colour in zip(curves, COLOURS * len(curves), strict=False):

@@ -9,6 +9,8 @@ from fragmenta.tracing.jaxprs import called_jaxpr, inner_jaxprs, is_literal, ope
 
 MOVES = ("gather", "scatter", "dynamic_slice", "dynamic_update_slice", "concatenate", "sort", "transpose", "reduce")
 """Beginnings of the names of primitives that read or write memory by themselves; others are fused."""
+SHAPES = ("broadcast_in_dim", "reshape", "squeeze", "expand_dims", "slice", "iota", "empty", "stop_gradient", "copy")
+"""Beginnings of the names of primitives that compute nothing: what uses their results reads the original."""
 
 
 class Amounts(NamedTuple):
@@ -68,6 +70,8 @@ def _of(equation: Any) -> Amounts:
         return Amounts(1, _size(equation.invars[-1]), moved, 1)
     if name.startswith(("gather", "dynamic_slice")):
         return Amounts(1, written, 2 * written, 1)
+    if name.startswith(SHAPES):
+        return Amounts(1)
     if name.startswith(MOVES):
         return Amounts(1, largest, read + written, 1)
     if name in ("random_bits", "threefry2x32"):
