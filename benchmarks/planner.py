@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-TRAIN_SECONDS, SEARCH_SECONDS, MEASURED = 4.0, 25.0, 3
+TRAIN_SECONDS, SEARCH_SECONDS, MEASURED = 4.0, 15.0, 2
 """How long a candidate is trained, how long candidates are measured for their prediction, and how many are trained:
 so many with the best predictions, and the one that would run without a planner."""
 COSTLY, COSTLY_HOST = "planner_envs:CostlyPendulum", "planner_envs:CostlyEnv"

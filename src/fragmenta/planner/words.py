@@ -59,7 +59,7 @@ def reason(comparison: PlanComparison) -> str:
     text = f"{chosen.candidate.description}, because "
     second = max(others, key=lambda one: one.steps_per_second, default=None)
     if second is None:
-        text += "it is the only one" + ("" if chosen.candidate.keeps_result else ", though it changes the result")
+        text += "no other one like it was measured" + ("" if chosen.candidate.keeps_result else ", though it changes the result")
     else:
         ratio = chosen.steps_per_second / second.steps_per_second
         name = second.candidate.description
