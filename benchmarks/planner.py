@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-TRAIN_SECONDS, SEARCH_SECONDS, MEASURED = 4.0, 15.0, 2
+DOCS = HERE.parent / "docs"
+TRAIN_SECONDS, SEARCH_SECONDS, MEASURED = 3.0, 15.0, 2
 """How long a candidate is trained, how long candidates are measured for their prediction, and how many are trained:
 so many with the best predictions, and the one that would run without a planner."""
 COSTLY, COSTLY_HOST = "planner_envs:CostlyPendulum", "planner_envs:CostlyEnv"
@@ -178,6 +179,40 @@ def report(results: list[dict[str, Any]]) -> None:
             print(f"{title}: {summary(chosen)}")
 
 
+def table(results: list[dict[str, Any]]) -> str:
+    """The chosen candidate of every configuration, as Markdown."""
+    lines = ["| algorithm | environment | chosen | predicted | measured | of the best |", "|---|---|---|---|---|---|"]
+    for result in results:
+        name, env, settings = GRID[result["number"]]
+        row = next(row for row in result["rows"] if row["what"] == result["chosen"])
+        flags = " ".join(f"`{key}={value}`" for key, value in settings.items())
+        rates = f"{row['predicted']:,.0f} | {row['measured']:,.0f} | {share_of_best(result):.2f}"
+        mark = " *" if is_apart(result["number"]) else ""
+        lines.append(f"| `{name}` {flags}{mark} | `{env}` | {row['what']} | {rates} |")
+    return "\n".join(lines)
+
+
+def draw(results: list[dict[str, Any]], path: Path) -> None:
+    """A chart of predicted against measured speed."""
+    import matplotlib as mpl
+
+    mpl.use("agg")
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(6, 5), layout="constrained")
+    for title, part, face in (("tuned on", False, "C0"), ("kept apart", True, "none")):
+        rows = [row for result in results if is_apart(result["number"]) == part for row in result["rows"]]
+        points = [row["measured"] for row in rows], [row["predicted"] for row in rows]
+        axes.scatter(*points, s=22, edgecolors="C0", facecolors=face, label=f"{title}: {len(rows)} candidates")
+    rates = [row["measured"] for result in results for row in result["rows"]]
+    ends = [0.7 * min(rates), 1.4 * max(rates)]
+    axes.plot(ends, ends, color="0.4", linewidth=1)
+    axes.fill_between(ends, [0.7 * x for x in ends], [1.3 * x for x in ends], color="0.85", label="within 30%")
+    axes.set(xscale="log", yscale="log", xlabel="measured steps/s", ylabel="predicted steps/s", xlim=ends, ylim=ends)
+    axes.legend(frameon=False)
+    figure.savefig(path, dpi=110)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--part", choices=("tuned", "apart", "all"), default="all")
@@ -185,6 +220,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("build/planner.json"), help="where results are added")
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--report", action="store_true", help="only print what --out has")
+    parser.add_argument("--docs", action="store_true", help="write the table and the chart of docs/planner.md")
     options = parser.parse_args()
     if options.one is not None:
         print(json.dumps(one(options.one)))
@@ -202,7 +238,14 @@ def main() -> None:
         print(f"{number}: {summary([results[number]])}", flush=True)
         options.out.parent.mkdir(parents=True, exist_ok=True)
         options.out.write_text(json.dumps(list(results.values())))
-    report([results[number] for number in sorted(results) if number in wanted])
+    chosen = [results[number] for number in sorted(results) if number in wanted]
+    report(chosen)
+    if options.docs:
+        DOCS.joinpath("planner_grid.json").write_text(json.dumps(chosen))
+        draw(chosen, DOCS / "images" / "planner_grid.png")
+        page = DOCS / "planner.md"
+        before, _, rest = page.read_text().partition("<!-- grid -->\n")
+        page.write_text(f"{before}<!-- grid -->\n{table(chosen)}\n<!-- end -->{rest.partition('<!-- end -->')[2]}")
 
 
 if __name__ == "__main__":

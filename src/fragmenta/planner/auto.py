@@ -13,7 +13,7 @@ from fragmenta.graph import Graph
 from fragmenta.planner.candidates import Candidate, Space, candidate_of, candidates, identity_of
 from fragmenta.planner.predicting import predictor
 from fragmenta.planner.profile import Profile, profile_here
-from fragmenta.planner.search import CLEARLY, Prediction, search
+from fragmenta.planner.search import CLEARLY, Prediction, Predictor, search
 from fragmenta.policies import POLICIES, Cluster, Policy
 
 SHARE, MOST_SECONDS, LEAST_SECONDS = 0.2, 8.0, 3.0
@@ -76,7 +76,7 @@ def decide(question: Question) -> Decision:
         if seconds < LEAST_SECONDS and not question.must_predict:
             reason = f"{first.description}, without comparing others: training takes about {max(expected, 1):.0f} s"
             return dataclasses.replace(default, reason=reason)
-        options = _options(question, space)
+        options = _options(question, space, predict)
         predictions = search(predict, options, seconds if seconds >= LEAST_SECONDS else 0.0) if options else []
         known = {id(p.candidate): p for p in predictions if not p.is_estimate}
         if not known:
@@ -91,8 +91,9 @@ def faster(question: Question, current: Decision) -> Decision | None:
     change is worth it."""
     first = candidate_of(question.graph, current.policy, current.engine, current.cluster, question.merge)
     assert first is not None
-    others = [option for option in _options(question, _space(question)) if identity_of(option) != identity_of(first)]
     predict = predictor(question.algorithm, question.env, question.graph, Profile())
+    options = _options(question, _space(question), predict)
+    others = [option for option in options if identity_of(option) != identity_of(first)]
     predictions = [p for p in search(predict, [first, *others], AGAIN_SECONDS) if not p.is_estimate]
     present = next((p for p in predictions if p.candidate is first), None)
     if present is None or predictions[0].steps_per_second < WORTH_CHANGING * present.steps_per_second:
@@ -100,9 +101,10 @@ def faster(question: Question, current: Decision) -> Decision | None:
     return _decision([_row(predictions[0]), _row(present)], current.cluster, question.algorithm.total_steps)
 
 
-def _options(question: Question, space: Space) -> list[Candidate]:
+def _options(question: Question, space: Space, predict: Predictor) -> list[Candidate]:
+    """Candidates that keep the result and fit the memory."""
     everything = candidates(question.algorithm, question.env, question.graph, space)
-    return [option for option in everything if option.keeps_result]
+    return [option for option in everything if option.keeps_result and not predict.shortage(option)]
 
 
 def _space(question: Question) -> Space:

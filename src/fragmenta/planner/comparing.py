@@ -11,7 +11,7 @@ from fragmenta.envs import Environment
 from fragmenta.errors import ConfigError
 from fragmenta.graph import Graph
 from fragmenta.planner.candidates import Candidate, Space, candidates
-from fragmenta.planner.memory import FragmentMemory, memory_of, shortage
+from fragmenta.planner.memory import FragmentMemory, memory_of
 from fragmenta.planner.search import CLEARLY, Prediction, Predictor, search
 from fragmenta.policies import POLICIES, Cluster, Policy
 from fragmenta.policies.machines import Machines
@@ -146,8 +146,7 @@ def _fitting(predictor: Predictor, options: Sequence[Candidate]) -> tuple[list[C
     """Those that fit the memory of their devices, and a line on each of the others."""
     fits, lines = [], []
     for option in options:
-        needs = memory_of(option.plan, predictor.costs(option))
-        if problem := shortage(option.plan, needs, predictor.machines):
+        if problem := predictor.shortage(option):
             lines.append(f"{option.description}: {problem}")
         else:
             fits.append(option)

@@ -1,5 +1,6 @@
 """Measures units of work on the devices of this machine: compiled as a run would compile them."""
 
+import contextlib
 import dataclasses
 import statistics
 import time
@@ -13,6 +14,7 @@ import numpy as np
 
 from fragmenta.engines.hardware import keep_compiled_programs
 from fragmenta.engines.holding import part_of_state
+from fragmenta.engines.limits import usable_memory
 from fragmenta.graph import Program
 from fragmenta.planner.costs import Cost
 from fragmenta.planner.units import Unit
@@ -27,8 +29,11 @@ LONGEST_SECONDS = 0.6
 
 Call = Callable[[int], None]
 """Runs a unit so many times and waits for the results."""
-Measured = tuple[Call, int | None]
-"""How to run a unit, and the memory that it needs besides its inputs."""
+Compiled = tuple[Callable[[], Call], int | None]
+"""Makes the inputs of a unit, when it is its turn: there may be a replay among them. And the memory that it needs
+besides these."""
+MOST_OF_MEMORY = 0.25
+"""Units with larger inputs are not measured: what is in the memory already may be as large."""
 
 
 def site_here(unit: Unit) -> Site | None:
@@ -47,21 +52,29 @@ def measure_units(units: Sequence[Unit], state: Sequence[Any], end: float) -> di
     begun after `end`, by the monotonic clock."""
     keep_compiled_programs()
     costs: dict[str, Cost] = {}
-    here = [(unit, where) for unit in units if (where := site_here(unit))]
+    most = MOST_OF_MEMORY * usable_memory()
+    here = [(unit, where) for unit in units if input_bytes(unit) <= most and (where := site_here(unit))]
     with ThreadPoolExecutor(max_workers=4, thread_name_prefix="fragmenta-profile") as pool:
         calls = [pool.submit(_compiled, unit, where, state, end) for unit, where in here]
         ready = [call.result() for call in calls]
-    for (unit, _), call in zip(here, ready, strict=True):
-        if call is not None and time.monotonic() < end:
-            costs[unit.identity] = dataclasses.replace(_timed(call[0]), memory=call[1])
+    for (unit, _), compiled in zip(here, ready, strict=True):
+        if compiled is not None and time.monotonic() < end:
+            with contextlib.suppress(RuntimeError, ValueError):  # the run itself will say why it cannot be run
+                costs[unit.identity] = dataclasses.replace(_timed(compiled[0]()), memory=compiled[1])
     return costs
+
+
+def input_bytes(unit: Unit) -> int:
+    """Bytes of the inputs of a unit, on all of its devices."""
+    shapes, parts = unit.schedule.shapes, unit.schedule.program.parts
+    return parts * sum(shapes[key].bytes for key in unit.segment.inputs)
 
 
 def _is_here(kind: str) -> bool:
     return any(device.platform == kind for device in jax.local_devices())
 
 
-def _compiled(unit: Unit, where: Site, state: Sequence[Any], end: float) -> Measured | None:
+def _compiled(unit: Unit, where: Site, state: Sequence[Any], end: float) -> Compiled | None:
     if time.monotonic() >= end:
         return None
     schedule = unit.schedule
@@ -77,10 +90,12 @@ def _compiled(unit: Unit, where: Site, state: Sequence[Any], end: float) -> Meas
     if unit.is_burst:
         burst = compile_burst(schedule, where, specs)
         assert burst is not None
-        return _burst_call(burst, [_value(specs[key], values.get(key)) for key in before]), _memory(burst)
+        return lambda: _burst_call(burst, [_value(specs[key], values.get(key)) for key in before]), _memory(burst)
     compiled = compile_segment(unit.segment, schedule, where, specs)
-    inputs = [_value(specs[key], values.get(key)) for key in unit.segment.inputs]
-    return _segment_call(compiled, inputs, unit, specs), _memory(compiled)
+    keys_in = unit.segment.inputs
+    return lambda: _segment_call(
+        compiled, [_value(specs[key], values.get(key)) for key in keys_in], unit, specs
+    ), _memory(compiled)
 
 
 def _memory(compiled: Any) -> int | None:
@@ -118,11 +133,12 @@ def _burst_call(burst: Callable[..., Any], state: list[jax.Array]) -> Call:
 
 def _segment_call(compiled: Any, inputs: list[jax.Array], unit: Unit, specs: Mapping[Key, Any]) -> Call:
     """Calls a segment as a worker does, which waits for the results; donated inputs are the outputs that reuse them."""
-    kinds = [(s.shape, s.dtype) for s in (specs[key] for key in unit.segment.outputs)]
+    kinds = [(s.shape, s.dtype, s.sharding) for s in (specs[key] for key in unit.segment.outputs)]
     followers: dict[int, int] = {}
     for i in unit.segment.donated:
         spec = specs[unit.segment.inputs[i]]
-        free = [o for o, kind in enumerate(kinds) if kind == (spec.shape, spec.dtype) and o not in followers.values()]
+        wanted = spec.shape, spec.dtype, spec.sharding
+        free = [o for o, kind in enumerate(kinds) if kind == wanted and o not in followers.values()]
         if free:
             followers[i] = free[0]
 

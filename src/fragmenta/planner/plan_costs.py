@@ -11,8 +11,8 @@ from fragmenta.planner.units import Unit
 from fragmenta.policies.machines import Device, Machines
 from fragmenta.worker.steps import Host, Schedule, Segment
 
-OVERHEADS = Overheads(round=1.5e-5, iteration=1e-4, report=1.5e-4)
-"""Of workers and of the loop of a run, on two cores of an AMD EPYC; see docs/scaling.md."""
+OVERHEADS = Overheads(round=1.5e-5, iteration=4.5e-4, report=9e-5)
+"""Of workers and of the loop of a run, on two cores of an AMD EPYC, as runs showed them beside their simulation."""
 REFERENCE = Hop(3e-6, 5e-6, 2.5e-5, 0, float("inf"))
 """A value that is passed by reference to another thread."""
 CALL_SECONDS = 2.5e-5

@@ -10,6 +10,7 @@ from typing import Any
 from fragmenta.planner.candidates import Candidate
 from fragmenta.planner.costs import Cost
 from fragmenta.planner.measuring import measure_units
+from fragmenta.planner.memory import memory_of, shortage
 from fragmenta.planner.plan_costs import PlanCosts
 from fragmenta.planner.profile import Profile
 from fragmenta.planner.shortening import iteration_seconds
@@ -77,6 +78,10 @@ class Predictor:
         for unit in missing.values():
             self.profile.add([unit], costs, self._device(candidate, unit))
         return len(costs) == len(missing)
+
+    def shortage(self, candidate: Candidate) -> str | None:
+        """What does not fit the memory of a device, in words; None if all does."""
+        return shortage(candidate.plan, memory_of(candidate.plan, self.costs(candidate)), self.machines)
 
     def is_known(self, candidate: Candidate) -> bool:
         """Whether all that it computes was measured."""

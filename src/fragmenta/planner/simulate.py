@@ -72,7 +72,8 @@ def simulate(
         raise RuntimeError(f"the simulation of distribution policy '{plan.policy}' came to a standstill")
     timelines = [worker.timeline() for worker in (*steady, *free)]
     spans = [(t.iterations[first - 1].end, t.iterations[-1].end) for t in timelines[: len(steady)]]
-    seconds = max(end - begin for begin, end in spans) / 1e9 / (total - first) / stretch + costs.overheads.report
+    slowest = max(end - begin for begin, end in spans) / 1e9 / (total - first) / stretch
+    seconds = max(slowest, costs.overheads.report)  # reports are read while workers go on
     lags = [lag * stretch for worker in steady for lag in worker.lags[first:]]
     return Simulation(tuple(timelines), seconds, sum(lags) / len(lags) if lags else None)
 

@@ -59,7 +59,8 @@ def reason(comparison: PlanComparison) -> str:
     text = f"{chosen.candidate.description}, because "
     second = max(others, key=lambda one: one.steps_per_second, default=None)
     if second is None:
-        text += "no other one like it was measured" + ("" if chosen.candidate.keeps_result else ", though it changes the result")
+        changes = "" if chosen.candidate.keeps_result else ", though it changes the result"
+        text += f"no other one was measured that could be chosen{changes}"
     else:
         ratio = chosen.steps_per_second / second.steps_per_second
         name = second.candidate.description
