@@ -207,7 +207,8 @@ def draw(results: list[dict[str, Any]], path: Path) -> None:
     rates = [row["measured"] for result in results for row in result["rows"]]
     ends = [0.7 * min(rates), 1.4 * max(rates)]
     axes.plot(ends, ends, color="0.4", linewidth=1)
-    axes.fill_between(ends, [0.7 * x for x in ends], [1.3 * x for x in ends], color="0.88", zorder=0, label="within 30%")
+    low, high = ([factor * x for x in ends] for factor in (0.7, 1.3))
+    axes.fill_between(ends, low, high, color="0.88", zorder=0, label="within 30%")
     axes.set(xscale="log", yscale="log", xlabel="measured steps/s", ylabel="predicted steps/s", xlim=ends, ylim=ends)
     axes.legend(frameon=False)
     figure.savefig(path, dpi=110)

@@ -220,9 +220,9 @@ def _start(
         if watcher:
             steps = run.steps_per_iteration * run.plan.arrivals
             environments += _began(run, checkpoint)
-            watcher.planned(run.plan, request.algorithm, steps, environments)
             if run.why:
                 watcher.remarked(f"plan: {run.why}")
+            watcher.planned(run.plan, request.algorithm, steps, environments)
         with services(run, directory) as background:
             prepared = PreparedRun(run, started, directory, *background, watcher, callbacks, replan)
             result = run_loop(prepared, _start_of(run, directory, checkpoint))
