@@ -3,6 +3,7 @@
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -23,7 +24,7 @@ def no_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def question(algorithm: PPO = SMALL, **changes: object) -> Question:
+def question(algorithm: PPO = SMALL, **changes: Any) -> Question:
     env = make("CartPole-v1")
     default = Decision("fused", "local", Cluster(("cpu:0",), 1))
     asked = Question(algorithm, env, trace(algorithm, env), default, ("cpu:0", "cpu:1"), None, 0, True)
@@ -35,6 +36,11 @@ def test_short_training_is_not_worth_a_comparison(monkeypatch: pytest.MonkeyPatc
     decision = decide(question(dataclasses.replace(SMALL, total_steps=1000)))
     assert (decision.policy, decision.steps_per_second) == ("fused", None)
     assert "without comparing others" in decision.reason
+
+
+def test_short_training_is_predicted_if_that_is_asked_for() -> None:
+    decision = decide(question(dataclasses.replace(SMALL, total_steps=1000), must_predict=True))
+    assert decision.steps_per_second is not None
 
 
 def test_what_was_measured_is_remembered_for_the_same_work(no_profile: Path, monkeypatch: pytest.MonkeyPatch) -> None:

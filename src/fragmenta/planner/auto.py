@@ -19,6 +19,8 @@ from fragmenta.policies import POLICIES, Cluster, Policy
 SHARE, MOST_SECONDS, LEAST_SECONDS = 0.2, 8.0, 3.0
 """Measuring what may turn out to be slower may take this share of the time of training, at most so many seconds; with
 less than the last, it is not worth beginning."""
+FIRST_ONLY = 1e-3
+"""Seconds in which only the first candidate is measured."""
 AGAIN_SECONDS, WORTH_CHANGING = 8.0, 1.15
 """In mid run: how long other plans are measured, and by how much one must be faster to be changed to."""
 START_SECONDS = 8.0
@@ -77,7 +79,7 @@ def decide(question: Question) -> Decision:
             reason = f"{first.description}, without comparing others: training takes about {max(expected, 1):.0f} s"
             return dataclasses.replace(default, reason=reason)
         options = _options(question, space, predict)
-        predictions = search(predict, options, seconds if seconds >= LEAST_SECONDS else 0.0) if options else []
+        predictions = search(predict, options, seconds if seconds >= LEAST_SECONDS else FIRST_ONLY) if options else []
         known = {id(p.candidate): p for p in predictions if not p.is_estimate}
         if not known:
             return default
