@@ -15,9 +15,6 @@ from fragmenta.worker.backends.unrolling import UNROLL
 from fragmenta.worker.optimize import optimize
 from fragmenta.worker.steps import Schedule
 
-ENGINES_HERE = ("local", "processes")
-"""The engines that use this machine, the one without processes first."""
-
 
 @dataclasses.dataclass(frozen=True)
 class Candidate:

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 from fragmenta.graph import Program
 from fragmenta.worker.steps import Host, Schedule, Segment
@@ -95,8 +95,3 @@ class Costs(Protocol):
     def capacities(self) -> Mapping[str, float]:
         """How much there is of each resource."""
         ...
-
-
-def nbytes(schedule: Schedule, keys: Any) -> int:
-    """Bytes of the values of these keys."""
-    return sum(schedule.shapes[key].bytes for key in keys)
