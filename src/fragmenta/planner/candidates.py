@@ -114,6 +114,8 @@ def candidate_of(graph: Graph, policy: str | Policy, engine: str, cluster: Clust
 def identity_of(candidate: Candidate) -> tuple[object, ...]:
     """Equal for candidates that do the same: the same programs on the same devices with the same crossings."""
     plan = candidate.plan
+    if len(plan.programs) == 1 and (alone := plan.programs[0]).parts == 1:
+        return candidate.engine, alone.fragment.devices  # all stages in one program, whatever its fragment is called
     programs = tuple(
         (
             tuple(unit.identity for unit in its_units),
