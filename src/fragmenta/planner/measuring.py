@@ -19,7 +19,7 @@ from fragmenta.graph import Program
 from fragmenta.planner.costs import Cost
 from fragmenta.planner.units import Unit
 from fragmenta.worker.backends.burst import MOST, compile_burst
-from fragmenta.worker.backends.xla import Site, compile_segment, spec_of, to_raw
+from fragmenta.worker.backends.xla import Site, compile_segment, host_devices, spec_of, to_raw
 from fragmenta.worker.steps import REPLICA, Key
 
 BLOCK_SECONDS, BLOCKS = 0.05, 7
@@ -39,7 +39,7 @@ MOST_OF_MEMORY = 0.25
 def site_here(unit: Unit) -> Site | None:
     """Devices of this process that can compute it as those of its fragment would; None if there are too few."""
     program = unit.schedule.program
-    devices = [device for device in jax.local_devices(backend=unit.kind) if _is_here(unit.kind)]
+    devices = host_devices() if unit.kind == "cpu" else jax.local_devices() if _is_here(unit.kind) else []
     wide = unit.members if unit.members > 1 else unit.width
     if len(devices) < wide:
         return None
@@ -132,10 +132,13 @@ def _burst_call(burst: Callable[..., Any], state: list[jax.Array]) -> Call:
 
 
 def _segment_call(compiled: Any, inputs: list[jax.Array], unit: Unit, specs: Mapping[Key, Any]) -> Call:
-    """Calls a segment as a worker does, which waits for the results; donated inputs are the outputs that reuse them."""
+    """Calls a segment as a worker does, which waits for the results; donated inputs are the outputs that reuse them.
+    What stages on the host compute or read crosses to the device or from it every time."""
+    given: list[Any] = [np.asarray(value) if i in unit.from_host else value for i, value in enumerate(inputs)]
     kinds = [(s.shape, s.dtype, s.sharding) for s in (specs[key] for key in unit.segment.outputs)]
     followers: dict[int, int] = {}
-    for i in unit.segment.donated:
+    donated = [i for i in unit.segment.donated if i not in unit.from_host]
+    for i in donated:
         spec = specs[unit.segment.inputs[i]]
         wanted = spec.shape, spec.dtype, spec.sharding
         free = [o for o, kind in enumerate(kinds) if kind == wanted and o not in followers.values()]
@@ -144,13 +147,15 @@ def _segment_call(compiled: Any, inputs: list[jax.Array], unit: Unit, specs: Map
 
     def call(times: int) -> None:
         for _ in range(times):
-            for i in unit.segment.donated:
-                if inputs[i].is_deleted():
-                    inputs[i] = _value(specs[unit.segment.inputs[i]], None)
-            results = compiled(*inputs)
+            for i in donated:
+                if given[i].is_deleted():
+                    given[i] = _value(specs[unit.segment.inputs[i]], None)
+            results = compiled(*given)
             jax.block_until_ready(results[:1])
+            for o in unit.to_host:
+                np.asarray(results[o])
             for i, o in followers.items():
-                inputs[i] = results[o]
+                given[i] = results[o]
 
     return call
 

@@ -10,7 +10,7 @@ import jax
 from fragmenta.coordinator.fingerprint import work_text
 from fragmenta.planner.amounts import Amounts, amounts
 from fragmenta.worker.backends.burst import runs_in_bursts
-from fragmenta.worker.steps import Schedule, Segment, segments
+from fragmenta.worker.steps import Host, Key, Rounds, Schedule, Segment, Step, segments
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -22,6 +22,10 @@ class Unit:
     is_burst: bool
     is_apart: bool
     """Whether its replicas are separate processes."""
+    from_host: frozenset[int] = frozenset()
+    """Positions of the inputs that stages on the host compute: they come as NumPy arrays."""
+    to_host: frozenset[int] = frozenset()
+    """Positions of the outputs that stages on the host read."""
 
     @property
     def kind(self) -> str:
@@ -54,7 +58,8 @@ class Unit:
         """Equal for what does the same work on the same number of devices, whatever the values of its floats."""
         program = self.schedule.program
         together = program.parts if program.together else 1
-        text = f"{self.kind} {self.width} {together} {self.members} {self.is_burst}\n{work_text(self.traced)}"
+        host = f"{sorted(self.from_host)} {sorted(self.to_host)}"
+        text = f"{self.kind} {self.width} {together} {self.members} {self.is_burst} {host}\n{work_text(self.traced)}"
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     @functools.cached_property
@@ -69,4 +74,29 @@ def units(schedule: Schedule, is_apart: bool) -> list[Unit]:
     """The units of a schedule, in the order of their segments."""
     program = schedule.program
     is_burst = runs_in_bursts(schedule, program.together and program.replicas == 1, is_apart and program.together)
-    return [Unit(schedule, segment, is_burst, is_apart) for segment in segments(schedule.steps)]
+    read, written = _crossing(schedule.steps)
+
+    def positions(keys: tuple[Key, ...], among: set[Key]) -> frozenset[int]:
+        return frozenset(i for i, key in enumerate(keys) if key in among)
+
+    return [
+        Unit(schedule, one, is_burst, is_apart, positions(one.inputs, written), positions(one.outputs, read))
+        for one in segments(schedule.steps)
+    ]
+
+
+def _crossing(steps: tuple[Step, ...]) -> tuple[set[Key], set[Key]]:
+    """The keys that stages on the host read, and those that they write."""
+    read: set[Key] = set()
+    written: set[Key] = set()
+    for step in steps:
+        if isinstance(step, Host):
+            read |= {*step.inputs}
+            written |= {*step.outputs}
+        elif isinstance(step, Rounds):
+            inside = _crossing(step.body)
+            read |= inside[0] | {value for _, value in step.on_host}
+            written |= inside[1]
+            for _, param, result, last in step.carried:
+                written |= {param, last} if result in written else set()
+    return read, written
