@@ -9,8 +9,9 @@ import pytest
 import fragmenta
 from fragmenta import Cluster
 from fragmenta.envs import make
+from fragmenta.planner.amounts import peak
 from fragmenta.planner.candidates import candidate_of
-from fragmenta.planner.memory import memory_of, peak, shortage
+from fragmenta.planner.memory import memory_of, shortage
 from fragmenta.planner.predicting import predictor
 from fragmenta.planner.profile import Profile
 from fragmenta.policies.machine_files import read_machines

@@ -49,7 +49,7 @@ class _Listing:
 
     def __init__(self, content: Callable[[Any], str]) -> None:
         self._content = content
-        self._numbers: dict[Any, int] = {}
+        self._texts: dict[Any, str] = {}
 
     def program(self, jaxpr: Any) -> Iterable[str]:
         inner, constants = open_jaxpr(jaxpr)
@@ -69,7 +69,9 @@ class _Listing:
     def _atom(self, atom: Any) -> str:
         if is_literal(atom):
             return self._content(atom.val)
-        return f"{self._numbers.setdefault(atom, len(self._numbers))}:{atom.aval}"
+        if atom not in self._texts:
+            self._texts[atom] = f"{len(self._texts)}:{_type_text(atom.aval)}"
+        return self._texts[atom]
 
     def _parameter(self, value: Any) -> str:
         if hasattr(getattr(value, "jaxpr", value), "eqns"):
@@ -94,6 +96,11 @@ class _Listing:
             fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
             return type(value).__qualname__ + self._parameter(fields)
         return _LOCATIONS.sub("", repr(value))
+
+
+@functools.lru_cache(maxsize=4096)
+def _type_text(aval: Any) -> str:
+    return str(aval)
 
 
 def _content(array: Any) -> str:

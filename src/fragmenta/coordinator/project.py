@@ -47,7 +47,10 @@ def project_placement(placement: Placement, policy: str) -> Plan:
         return asynchronous_plan(placement, policy)
     together: set[str] = set()
     combined: dict[str, frozenset[int]] = {}
-    partitioners = {f.replicas: Partitioner(f.replicas) for f in placement.fragments}
+    findings = placement.graph.findings
+    partitioners: dict[int, Partitioner] = findings.setdefault("partitioners", {})
+    for fragment in placement.fragments:
+        partitioners.setdefault(fragment.replicas, Partitioner(fragment.replicas))
     ownership = ownership_of(placement)
     views: dict[str, View] = {}
     while True:

@@ -183,6 +183,8 @@ class Graph:
     """For an axis: the dimension of each state leaf that grows with it, if any."""
     hidden: frozenset[str]
     """Axes that cannot be tracked from the state to every value along them."""
+    findings: dict[Any, Any] = dataclasses.field(default_factory=dict, repr=False, compare=False)
+    """What passes found out about it alone, which holds for every plan; each keeps its own under a key of its own."""
 
     @property
     def host_stages(self) -> tuple[str, ...]:

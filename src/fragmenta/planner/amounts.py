@@ -9,7 +9,18 @@ from fragmenta.tracing.jaxprs import called_jaxpr, inner_jaxprs, is_literal, ope
 
 MOVES = ("gather", "scatter", "dynamic_slice", "dynamic_update_slice", "concatenate", "sort", "transpose", "reduce")
 """Beginnings of the names of primitives that read or write memory by themselves; others are fused."""
-SHAPES = ("broadcast_in_dim", "reshape", "squeeze", "expand_dims", "slice", "iota", "empty", "stop_gradient", "copy")
+SHAPES = (
+    "broadcast_in_dim",
+    "reshape",
+    "squeeze",
+    "expand_dims",
+    "slice",
+    "split",
+    "iota",
+    "empty",
+    "stop_gradient",
+    "copy",
+)
 """Beginnings of the names of primitives that compute nothing: what uses their results reads the original."""
 
 
@@ -39,6 +50,29 @@ def amounts(jaxpr: Any) -> Amounts:
     for equation in open_jaxpr(jaxpr)[0].eqns:
         total += _of(equation)
     return total
+
+
+def peak(jaxpr: Any) -> int:
+    """Bytes that the results of a program take at once, if each is kept until it is last used."""
+    inside, last = open_jaxpr(jaxpr)[0], {}
+    for number, equation in enumerate(inside.eqns):
+        last.update({atom: number for atom in equation.invars if not is_literal(atom)})
+    kept = {atom for atom in inside.outvars if not is_literal(atom)}
+    made: dict[Any, int] = {}
+    live = most = 0
+    for number, equation in enumerate(inside.eqns):
+        called = called_jaxpr(equation)
+        inner = max((peak(one) for one in ([called] if called is not None else inner_jaxprs(equation))), default=0)
+        sizes = {atom: _bytes(atom) for atom in equation.outvars}
+        most = max(most, live + (inner if called is not None else inner + sum(sizes.values())))
+        made.update(sizes)
+        live += sum(sizes.values())
+        done = {atom for atom in (*equation.invars, *equation.outvars) if not is_literal(atom) and atom in made}
+        for atom in done - kept:
+            if last.get(atom, number) <= number:
+                live -= made.pop(atom)
+        most = max(most, live)
+    return most
 
 
 def _of(equation: Any) -> Amounts:

@@ -12,7 +12,6 @@ from fragmenta.planner.plan_costs import PlanCosts
 from fragmenta.planner.sampling import device_of
 from fragmenta.planner.units import Unit
 from fragmenta.policies.machines import Machines
-from fragmenta.tracing.jaxprs import called_jaxpr, inner_jaxprs, is_literal, open_jaxpr
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +45,7 @@ def memory_of(plan: Plan, costs: PlanCosts) -> list[FragmentMemory]:
         state = sum(value.bytes * (shared if program.layout(value) != WHOLE else 1) for value in kept)
         known = {unit: costs.unit_cost(unit).memory for unit in units}
         kept_keys = {value.id for value in kept}
-        working = [shared * _passing(unit, kept_keys) + (known[unit] or shared * peak(unit.traced)) for unit in units]
+        working = [shared * _passing(unit, kept_keys) + (known[unit] or shared * unit.peak) for unit in units]
         is_estimate = any(memory is None for memory in known.values())
         needs.append(FragmentMemory(program.fragment.name, state, max(working, default=0), is_estimate))
     return needs
@@ -70,38 +69,7 @@ def shortage(plan: Plan, needs: Sequence[FragmentMemory], machines: Machines) ->
     return None
 
 
-def peak(jaxpr: Any) -> int:
-    """Bytes that the results of a program take at once, if each is kept until it is last used."""
-    inside, last = open_jaxpr(jaxpr)[0], {}
-    for number, equation in enumerate(inside.eqns):
-        last.update({atom: number for atom in equation.invars if not is_literal(atom)})
-    kept = {atom for atom in inside.outvars if not is_literal(atom)}
-    made: dict[Any, int] = {}
-    live = most = 0
-    for number, equation in enumerate(inside.eqns):
-        called = called_jaxpr(equation)
-        inner = max((peak(one) for one in ([called] if called is not None else inner_jaxprs(equation))), default=0)
-        sizes = {atom: _size(atom) for atom in equation.outvars}
-        most = max(most, live + (inner if called is not None else inner + sum(sizes.values())))
-        made.update(sizes)
-        live += sum(sizes.values())
-        done = {atom for atom in (*equation.invars, *equation.outvars) if not is_literal(atom) and atom in made}
-        for atom in done - kept:
-            if last.get(atom, number) <= number:
-                live -= made.pop(atom)
-        most = max(most, live)
-    return most
-
-
 def _passing(unit: Unit, kept: set[Any]) -> int:
     """Bytes of the inputs that are not of the state."""
     shapes = unit.schedule.shapes
     return sum(shapes[key].bytes for key in unit.segment.inputs if key in shapes and key not in kept)
-
-
-def _size(atom: Any) -> int:
-    shape, dtype = getattr(atom.aval, "shape", ()), getattr(atom.aval, "dtype", None)
-    count = 1
-    for size in shape:
-        count *= size
-    return count * getattr(dtype, "itemsize", 4)

@@ -85,23 +85,21 @@ def scale(
     same as of an earlier one. Everything but what `profile` has is estimated."""
     points: dict[str, list[ScalePoint]] = {}
     owners: dict[Any, str] = {}
-    for count in counts:
+    for count in reversed(counts):  # the largest first: what is the same there as another need not be predicted below
         envs = algorithm.num_envs * (count if kind == "weak" else 1)
         sized = dataclasses.replace(algorithm, num_envs=envs)
         described = machines_with(machines, count)
         graph = trace(sized, env)
         predict = predictor(sized, env, graph, profile or Profile(), described)
         for candidate in _candidates(graph, policies, described, count):
-            if count == counts[-1] and owners.setdefault(identity_of(candidate), candidate.name) != candidate.name:
-                continue
-            points.setdefault(candidate.name, []).append(_point(predict, candidate, count, envs, count == counts[-1]))
+            is_last = count == counts[-1]
+            if is_last and owners.setdefault(identity_of(candidate), candidate.name) == candidate.name:
+                points[candidate.name] = []
+            if candidate.name in points:
+                points[candidate.name].insert(0, _point(predict, candidate, count, envs, is_last))
     if not points:
         raise ConfigError(f"no distribution policy can place {type(algorithm).__name__} on {counts[0]} devices")
-    return [
-        ScalingCurve(name, tuple(its_points))
-        for name, its_points in points.items()
-        if its_points[-1].devices == counts[-1]
-    ]
+    return [ScalingCurve(name, tuple(its_points)) for name, its_points in points.items()]
 
 
 def _candidates(graph: Any, policies: Sequence[str | Policy], machines: Machines, count: int) -> Iterator[Candidate]:

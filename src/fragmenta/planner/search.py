@@ -51,6 +51,8 @@ class Predictor:
         as measured or else as is known already, `steps` the environment steps of an iteration."""
         self.profile, self.machines, self._is_here = profile, machines, is_here
         self._state, self._stepping, self._steps = state, stepping, steps
+        self._rates: dict[tuple[int, int], tuple[Candidate, float]] = {}
+        """What `rate` found, by the id of the candidate, which is kept alive so that no other one gets it."""
 
     def predict(self, candidate: Candidate, *settings: Any) -> Prediction:
         """Simulate a candidate with what is known; `settings` are those of `simulate`."""
@@ -67,11 +69,15 @@ class Predictor:
 
     def rate(self, candidate: Candidate, most: int) -> float:
         """The predicted steps per second alone, which takes less time; `most` replicas of a fragment are simulated."""
-        seconds = iteration_seconds(candidate.plan, candidate.schedules, self.costs(candidate), most)
-        return self._steps(candidate) / seconds
+        key = id(candidate), most
+        if key not in self._rates:
+            seconds = iteration_seconds(candidate.plan, candidate.schedules, self.costs(candidate), most)
+            self._rates[key] = candidate, self._steps(candidate) / seconds
+        return self._rates[key][1]
 
     def measure(self, candidate: Candidate, end: float) -> bool:
         """Measure what is not known of a candidate, until `end` by the monotonic clock; whether all of it is known."""
+        self._rates.clear()
         units = self.costs(candidate).units
         missing = {unit.identity: unit for unit in units if unit.identity not in self.profile.units}
         costs = measure_units(list(missing.values()), self._state(), end)

@@ -1,6 +1,7 @@
 """Runs the programs of a plan on virtual time."""
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 
 from fragmenta.engines.dispatch import Route, routes
@@ -24,12 +25,17 @@ MOST_SIMULATED = 8
 
 @dataclasses.dataclass(frozen=True)
 class Simulation:
-    """What a plan would do: the timelines of its workers, and the seconds that an iteration takes."""
+    """What a plan would do: its workers, when all is done, and the seconds that an iteration takes."""
 
-    timelines: tuple[WorkerTimeline, ...]
+    workers: tuple[VirtualWorker, ...] = dataclasses.field(repr=False)
     seconds: float
     lag: float | None
     """The mean number of versions by which acting is behind learning, if it is not synchronous."""
+
+    @functools.cached_property
+    def timelines(self) -> tuple[WorkerTimeline, ...]:
+        """What the workers did and when; most simulations are only asked how long it took."""
+        return tuple(worker.timeline() for worker in self.workers)
 
     @property
     def timings(self) -> Timings:
@@ -70,12 +76,11 @@ def simulate(
     clock.run(lambda: len(ends) == len(steady))
     if len(ends) < len(steady):
         raise RuntimeError(f"the simulation of distribution policy '{plan.policy}' came to a standstill")
-    timelines = [worker.timeline() for worker in (*steady, *free)]
-    spans = [(t.iterations[first - 1].end, t.iterations[-1].end) for t in timelines[: len(steady)]]
+    spans = [(worker.iterations[first - 1].end, worker.iterations[-1].end) for worker in steady]
     slowest = max(end - begin for begin, end in spans) / 1e9 / (total - first) / stretch
     seconds = max(slowest, costs.overheads.report)  # reports are read while workers go on
     lags = [lag * stretch for worker in steady for lag in worker.lags[first:]]
-    return Simulation(tuple(timelines), seconds, sum(lags) / len(lags) if lags else None)
+    return Simulation((*steady, *free), seconds, sum(lags) / len(lags) if lags else None)
 
 
 def _until(worker: VirtualWorker, iterations: int, clock: VirtualClock, ends: list[float]) -> Process:

@@ -5,10 +5,8 @@ import functools
 import hashlib
 from typing import Any
 
-import jax
-
 from fragmenta.coordinator.fingerprint import work_text
-from fragmenta.planner.amounts import Amounts, amounts
+from fragmenta.planner.amounts import Amounts, amounts, peak
 from fragmenta.worker.backends.burst import runs_in_bursts
 from fragmenta.worker.steps import Host, Key, Rounds, Schedule, Segment, Step, segments
 
@@ -48,10 +46,9 @@ class Unit:
     @functools.cached_property
     def traced(self) -> Any:
         """Its program, from the view of one replica."""
-        program, shapes = self.schedule.program, self.schedule.shapes
-        axis = [(program.fragment.axis, program.parts)] if program.fragment.axis else None
-        types = [jax.ShapeDtypeStruct(shapes[key].shape, shapes[key].dtype) for key in self.segment.inputs]
-        return jax.make_jaxpr(self.segment, axis_env=axis)(*types)
+        program = self.schedule.program
+        axis = (program.fragment.axis, program.parts) if program.fragment.axis and program.together else None
+        return self.segment.traced(self.schedule.shapes, axis)
 
     @functools.cached_property
     def identity(self) -> str:
@@ -68,6 +65,11 @@ class Unit:
         program = self.schedule.program
         shared = program.parts // self.width if program.together and program.replicas == 1 else 1
         return amounts(self.traced).times(shared)
+
+    @functools.cached_property
+    def peak(self) -> int:
+        """Bytes that its results take at once, of one replica."""
+        return peak(self.traced)
 
 
 def units(schedule: Schedule, is_apart: bool) -> list[Unit]:

@@ -5,6 +5,7 @@ import dataclasses
 import math
 import random
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from fragmenta.graph import Interface
 from fragmenta.graph.program import sent
@@ -56,9 +57,10 @@ class VirtualWorker:
         self.lags: list[int] = []
         self._picked: dict[str, VirtualBundle] = {}
         self._posted: collections.Counter[str] = collections.Counter()
-        self._iterations: list[Iteration] = []
+        self.iterations: list[Iteration] = []
+        """When each began and ended, in nanoseconds."""
         self._spans: list[Span] = []
-        self._crossings: list[Crossing] = []
+        self._exchanges: list[_Exchange] = []
 
     def stand_for(self, replicas: float, crowds: Mapping[str, float], stretch: float) -> None:
         """Stand for so many replicas: it occupies so many times as much of each resource, and computes so many times
@@ -80,19 +82,20 @@ class VirtualWorker:
                 yield from self._steps(self.schedule.steps)
                 yield Load(self._costs.overheads.iteration * self._stretch, self._idle)
             lag = self.iteration - next(iter(self._picked.values())).version if self._picked else None
-            self._iterations.append(Iteration(_ns(began), _ns(self._clock.now), self.iteration, 1, lag))
+            self.iterations.append(Iteration(_ns(began), _ns(self._clock.now), self.iteration, 1, lag))
             self._picked.clear()
             self.iteration += 1
 
     def timeline(self) -> WorkerTimeline:
         """What it did and when."""
-        last = max((iteration.end for iteration in self._iterations), default=0)
+        last = max((iteration.end for iteration in self.iterations), default=0)
+        crossings = map(_crossing, self._exchanges)
         return WorkerTimeline(
             self._program.fragment.name,
             self._program.worker(self.replica),
-            tuple(self._iterations),
+            tuple(self.iterations),
             tuple(span for span in self._spans if span.end <= last),
-            tuple(crossing for crossing in self._crossings if crossing.end <= last),
+            tuple(crossing for crossing in crossings if crossing.end <= last),
         )
 
     def _steps(self, steps: Sequence[Step]) -> Process:
@@ -208,14 +211,27 @@ class VirtualWorker:
         self._note(began, interface, box, sends=False)
 
     def _note(self, began: float, interface: Interface, box: VirtualChannel | VirtualMailbox, sends: bool) -> None:
-        value = interface.value
-        part = Part(value.id, interface.name or str(value), str(value), value.bytes)
-        peer = interface.consumer if sends else interface.producer
-        between = f"{interface.producer} -> {interface.consumer}"
-        entry = Crossing(
-            _ns(began), _ns(self._clock.now), sends, peer, between, f"{between} {value.id}", "", (part,), box.fill()
-        )
-        self._crossings.append(entry)
+        self._exchanges.append(_Exchange(began, self._clock.now, interface, sends, box.fill()))
+
+
+class _Exchange(NamedTuple):
+    """A value that was sent or received, from one time to another, and how full the channel was then."""
+
+    began: float
+    ended: float
+    interface: Interface
+    sends: bool
+    fill: float
+
+
+def _crossing(exchange: _Exchange) -> Crossing:
+    """The same as a timeline has it."""
+    began, ended, interface, sends, fill = exchange
+    value = interface.value
+    part = Part(value.id, interface.name or str(value), str(value), value.bytes)
+    peer = interface.consumer if sends else interface.producer
+    between = f"{interface.producer} -> {interface.consumer}"
+    return Crossing(_ns(began), _ns(ended), sends, peer, between, f"{between} {value.id}", "", (part,), fill)
 
 
 def _ns(seconds: float) -> int:

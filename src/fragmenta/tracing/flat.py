@@ -90,8 +90,13 @@ def flatten(closed: Any) -> Flat:
     return Flat(inputs, walk(closed, dict(zip(variables, inputs, strict=True))), lines, types)
 
 
+def primitives(jaxpr: Any) -> Iterator[str]:
+    """The names of all primitives in a program, at any depth."""
+    for equation in open_jaxpr(jaxpr)[0].eqns:
+        yield from _primitives(equation)
+
+
 def _primitives(equation: Any) -> Iterator[str]:
     yield equation.primitive.name
     for inner in inner_jaxprs(equation):
-        for sub in open_jaxpr(inner)[0].eqns:
-            yield from _primitives(sub)
+        yield from primitives(inner)

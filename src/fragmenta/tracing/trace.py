@@ -23,7 +23,7 @@ from fragmenta.tracing.names import is_in, leaf_name, leaf_names
 
 def trace(algorithm: Algorithm, env: Environment) -> Graph:
     """The graph of one `iterate`: every stage is a Call, every scan that contains a stage a Loop, the rest Glue."""
-    return _trace(algorithm, env, frozenset())
+    return _trace(algorithm, env, frozenset(), {})
 
 
 def abstract_state(algorithm: Algorithm, env: Environment) -> Any:
@@ -31,8 +31,9 @@ def abstract_state(algorithm: Algorithm, env: Environment) -> Any:
     return jax.eval_shape(lambda: algorithm.init(env, jax.random.key(0)))
 
 
-def _trace(algorithm: Algorithm, env: Environment, opened: frozenset[str]) -> Graph:
-    """Trace, inlining the stages in `opened`."""
+def _trace(algorithm: Algorithm, env: Environment, opened: frozenset[str], others: dict[Any, Graph]) -> Graph:
+    """Trace, inlining the stages in `opened`. `others` has what was traced at which sizes with which stages opened:
+    many distribution policies ask for the same."""
     state = abstract_state(algorithm, env)
     closed, shapes = jax.make_jaxpr(iteration(algorithm, env), return_shape=True)(state)
     _check_returned(algorithm, state, shapes)
@@ -49,12 +50,16 @@ def _trace(algorithm: Algorithm, env: Environment, opened: frozenset[str]) -> Gr
     axes = {axis.name: axis for axis in algorithm.axes(env)}
 
     def resized(sizes: dict[str, int], opened: frozenset[str]) -> Graph:
+        key = frozenset(sizes.items()), opened
+        if key in others:
+            return others[key]
         new_algorithm, new_env = algorithm, env
         for name, size in sizes.items():
             if size != axes[name].size:
                 axis = next(axis for axis in new_algorithm.axes(new_env) if axis.name == name)
                 new_algorithm, new_env = axis.resized(size)
-        return _trace(new_algorithm, new_env, opened)
+        others[key] = _trace(new_algorithm, new_env, opened, others)
+        return others[key]
 
     graph = Graph(
         block=block,

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from fragmenta.graph import Value
-from fragmenta.tracing.flat import Flat, flatten, run
+from fragmenta.tracing.flat import Flat, flatten, primitives, run
 from fragmenta.tracing.jaxprs import key_dtype
 from fragmenta.worker.steps import Key, Operation, Segment, Step, writes
 
@@ -20,6 +20,9 @@ MOST_BYTES = 2**26
 """Memory limit for the bits of one segment, over all rounds."""
 FIXED = {"pure_callback", "io_callback", "ffi_call", "rng_bit_generator"}
 """Primitives that may behave differently when all rounds run at once (vmapped) than one after the other."""
+
+DRAWS = ("random_", "threefry")
+"""Beginnings of the names of primitives that draw random bits."""
 
 
 def draw_ahead(
@@ -43,8 +46,10 @@ def draw_ahead(
 def _split(
     segment: Segment, changing: set[Key], counter: Key, length: int, shapes: dict[Key, Value]
 ) -> tuple[Operation, Segment] | None:
-    types = [jax.ShapeDtypeStruct(shapes[key].shape, shapes[key].dtype) for key in segment.inputs]
-    flat = flatten(jax.make_jaxpr(segment)(*types))
+    traced = segment.traced(shapes)
+    if not any(name.startswith(DRAWS) for name in primitives(traced)):
+        return None
+    flat = flatten(traced)
     names = dict(zip(flat.inputs, segment.inputs, strict=True))
     bits = _hoistable(flat, {number for number, key in names.items() if key not in changing})
     if not bits or length < 2 or any(line.has_effects for line in flat.lines):
@@ -96,7 +101,7 @@ def _hoistable(flat: Flat, given: set[int]) -> list[int]:
             read_later |= reads
             continue
         early.update(line.outputs)
-        if reads & random or any(name.startswith(("random_", "threefry")) for name in line.primitives):
+        if reads & random or any(name.startswith(DRAWS) for name in line.primitives):
             random.update(line.outputs)
     read_later |= {atom for atom in flat.outputs if isinstance(atom, int)}
     return sorted(number for number in random & read_later if not key_dtype(flat.types[number].dtype))

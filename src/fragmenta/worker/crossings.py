@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-from fragmenta.coordinator.partition.parts import folded_shape, join_parts, part, parts_of
+from fragmenta.coordinator.partition.parts import folded_shape, join_parts, part, parts_of, sum_parts
 from fragmenta.graph import Interface, Operator, Program, Value
 from fragmenta.graph.layout import Layout, Split, local_shape
 from fragmenta.worker.steps import REPLICA, Item, Key, Operation, Put, Take
@@ -53,7 +53,7 @@ class Crossings:
 
         def join(*arrays: jax.Array) -> list[jax.Array]:
             if interface.operator == Operator.REDUCE:
-                return [sum(arrays[1:], arrays[0])]
+                return [sum_parts(arrays)]
             assert isinstance(source, Split)
             whole = join_parts(arrays, source)
             return [fold(whole) if fold else whole]

@@ -8,6 +8,8 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import jax
+
 from fragmenta.graph import Interface, Program, Value
 from fragmenta.profiling.timeline import Span
 
@@ -38,6 +40,7 @@ class Segment:
     inputs: tuple[Key, ...]
     outputs: tuple[Key, ...]
     donated: tuple[int, ...]
+    _traced: dict[Any, Any] = dataclasses.field(default_factory=dict, repr=False, compare=False)
 
     @property
     def has_exchanges(self) -> bool:
@@ -56,6 +59,13 @@ class Segment:
             results = operation.apply(*(values[key] for key in operation.inputs))
             values.update(zip(operation.outputs, results, strict=True))
         return tuple(values[key] for key in self.outputs)
+
+    def traced(self, shapes: "dict[Key, Value]", axis: tuple[str, int] | None = None) -> Any:
+        """Its jaxpr, traced once; `axis` is that of the replicas that exchange values in it, and their number."""
+        if axis not in self._traced:
+            types = [jax.ShapeDtypeStruct(shapes[key].shape, shapes[key].dtype) for key in self.inputs]
+            self._traced[axis] = jax.make_jaxpr(self, axis_env=[axis] if axis else None)(*types)
+        return self._traced[axis]
 
     def timeline_entry(self, begin: int, end: int, burst: int = 0) -> Span:
         """One run of it, or of a burst of iterations."""

@@ -1,5 +1,6 @@
 """Parts of arrays: slicing, joining, and exchanging them among replicas."""
 
+import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -52,17 +53,22 @@ def parts_of(x: Any, split: Split, parts: int) -> list[Any]:
     """A whole array, JAX or NumPy, as the list of all replicas' parts."""
     unfolded = _unfold(x, split)
     at = split.dim + (split.outer > 1)
-    size = unfolded.shape[at] // parts
-    slices = (
-        tuple(slice(None) if d != at else slice(i * size, (i + 1) * size) for d in range(at + 1)) for i in range(parts)
-    )
-    return [_fold(unfolded[indices], split) for indices in slices]
+    if isinstance(x, np.ndarray):
+        return [_fold(cut, split) for cut in np.split(unfolded, parts, at)]
+    sizes = [unfolded.shape[at] // parts] * parts
+    return [_fold(cut, split) for cut in jax.lax.split(unfolded, sizes, at)]  # one operation, however many parts
 
 
 def join_parts(arrays: Sequence[Any], split: Split) -> Any:
     """The whole array from the parts of all replicas; in host memory, if all of them are there as NumPy arrays."""
     concatenate: Any = np.concatenate if all(isinstance(x, np.ndarray) for x in arrays) else jnp.concatenate
     return _fold(concatenate([_unfold(x, split) for x in arrays], split.dim + (split.outer > 1)), split)
+
+
+def sum_parts(arrays: Sequence[Any]) -> Any:
+    """The whole array from partial sums of all replicas, added in their order."""
+    add: Any = np.add if all(isinstance(x, np.ndarray) for x in arrays) else jax.lax.add  # `+` traces more slowly
+    return functools.reduce(add, arrays)
 
 
 def gather(x: Any, split: Split, replica: Replica) -> Any:
