@@ -36,15 +36,27 @@ MOST_OF_MEMORY = 0.25
 """Units with larger inputs are not measured: what is in the memory already may be as large."""
 
 
+@dataclasses.dataclass(frozen=True)
+class LoneSite(Site):
+    """Where one of several replicas in processes computes: it takes what it would get from the others to be its own."""
+
+    replicas: int = 1
+
+    def spmd(self, function: Callable, inputs: list[int | None], outputs: list[int | None]) -> Callable:
+        """A function whose sums and gathers are computed, but exchanged with nobody: nothing has a row per replica."""
+        return jax.vmap(function, in_axes=None, out_axes=None, axis_name=self.axis, axis_size=self.replicas)
+
+
 def site_here(unit: Unit) -> Site | None:
     """Devices of this process that can compute it as those of its fragment would; None if there are too few."""
     program = unit.schedule.program
     devices = host_devices() if unit.kind == "cpu" else jax.local_devices() if _is_here(unit.kind) else []
-    wide = unit.members if unit.members > 1 else unit.width
-    if len(devices) < wide:
+    if len(devices) < unit.width:
         return None
-    together = program.parts if program.together and (program.replicas == 1 or unit.members > 1) else 1
-    return Site(tuple(devices[:wide]), together, (program.fragment.axis or "") if together > 1 else "")
+    if unit.members > 1:
+        return LoneSite(tuple(devices[:1]), 1, program.fragment.axis or "", (), unit.members)
+    together = program.parts if program.together and program.replicas == 1 else 1
+    return Site(tuple(devices[: unit.width]), together, (program.fragment.axis or "") if together > 1 else "")
 
 
 def measure_units(units: Sequence[Unit], state: Sequence[Any], end: float) -> dict[str, Cost]:

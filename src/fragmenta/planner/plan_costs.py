@@ -1,10 +1,12 @@
 """The costs of one plan on one set of machines, from a profile."""
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterable, Mapping
 
 from fragmenta.engines.replica import hosts_environments
 from fragmenta.graph import Plan, Program
+from fragmenta.planner.channels import Channels
 from fragmenta.planner.costs import INTERPRETER, Cost, Hop, Overheads
 from fragmenta.planner.profile import Profile
 from fragmenta.planner.units import Unit
@@ -12,17 +14,9 @@ from fragmenta.policies.machines import Device, Machines
 from fragmenta.worker.steps import Host, Schedule, Segment
 
 OVERHEADS = Overheads(round=1.5e-5, iteration=4.5e-4, report=9e-5)
-"""Of workers and of the loop of a run, on two cores of an AMD EPYC, as runs showed them beside their simulation."""
-REFERENCE = Hop(3e-6, 5e-6, 2.5e-5, 0, float("inf"))
-"""A value that is passed by reference to another thread."""
-CALL_SECONDS = 2.5e-5
-"""How long calling a compiled program holds the interpreter."""
-PLACE_SECONDS = 3e-5
-"""To place a value on another device of the same process."""
-PIPE_SECONDS, COPY_BANDWIDTH = 1.2e-5, 8e9
-"""The work of either end of a pipe between processes, and the rate at which it copies bytes."""
-COLLECTIVE_SECONDS, COLLECTIVE_BANDWIDTH = 2e-4, 8e8
-"""What replicas in processes take for each exchange of values, and the rate of its bytes."""
+"""Of workers and of the loop of a run, as runs showed them beside their simulation where some work in Python takes
+`PYTHON_SECONDS`; elsewhere they are as much slower or faster as that is."""
+PYTHON_SECONDS = 3.8e-4
 
 
 class PlanCosts:
@@ -40,7 +34,9 @@ class PlanCosts:
     ) -> None:
         """`is_apart`: whether workers are processes; `is_here`: whether the machines are the one at hand; `stepping`
         returns the cost of a step of one of so many lanes of host environments."""
-        self.overheads = OVERHEADS
+        self._channels = Channels(profile)
+        slower = self._channels.message("python").send / PYTHON_SECONDS
+        self.overheads = Overheads(*(slower * seconds for seconds in dataclasses.astuple(OVERHEADS)))
         self._plan, self._profile, self._machines = plan, profile, machines
         self._is_apart, self._is_here, self._stepping = is_apart, is_here, stepping
         self._units = {id(unit.segment): unit for unit in units}
@@ -54,18 +50,13 @@ class PlanCosts:
         """What a unit costs, with what its replicas exchange between processes."""
         cost = self._profile.cost(unit, self.device(unit.schedule.program.fragment.devices[0]), self._is_here)
         if unit.members > 1 or (unit.width > 1 and not self._is_here):
-            exchanges = unit.schedule.program.exchanges()
-            count = sum(exchange.times for exchange in exchanges)
-            size = sum(exchange.bytes * exchange.times for exchange in exchanges)
-            members = unit.schedule.program.fragment.replicas
-            seconds = cost.seconds + self._exchange_seconds(unit, members, count, size)
-            cost = dataclasses.replace(cost, seconds=seconds)
+            cost = dataclasses.replace(cost, seconds=cost.seconds + self._exchange_seconds(unit))
         return cost
 
     def segment(self, schedule: Schedule, segment: Segment) -> Cost:
         """One call of a segment."""
         cost = self.unit_cost(self._units[id(segment)])
-        held = 0.0 if self._is_apart else min(1.0, CALL_SECONDS / max(cost.seconds, 1e-9))
+        held = 0.0 if self._is_apart else min(1.0, self._channels.message("call").send / max(cost.seconds, 1e-9))
         return dataclasses.replace(cost, interpreter=held)
 
     def burst(self, schedule: Schedule) -> Cost | None:
@@ -80,13 +71,16 @@ class PlanCosts:
     def hop(self, source: str, target: str, size: int) -> Hop:
         """A message between replicas: by reference within a process, through a pipe or a network between processes."""
         if not self._is_apart:
-            moved = 0.0 if source == target else PLACE_SECONDS + size / COPY_BANDWIDTH
-            return Hop(REFERENCE.send, REFERENCE.receive + moved, REFERENCE.latency, size, float("inf"))
-        link, copy = self._machines.between(source, target), size / COPY_BANDWIDTH
-        names = self._machines.node_of(source).name, self._machines.node_of(target).name
-        shared = {} if names[0] == names[1] else {f"out of {names[0]}": 1.0, f"into {names[1]}": 1.0}
-        bandwidth = link.bandwidth if shared else float("inf")
-        return Hop(PIPE_SECONDS + copy, PIPE_SECONDS + copy, link.latency, size, bandwidth, shared)
+            by_reference = self._channels.message("reference")
+            moved = 0.0 if source == target else self._channels.message("device", size).receive
+            return Hop(by_reference.send, by_reference.receive + moved, by_reference.way, size, math.inf)
+        nodes = self._machines.node_of(source), self._machines.node_of(target)
+        if nodes[0].name == nodes[1].name:
+            cost = self._channels.message("pipe", size)
+            return Hop(cost.send, cost.receive, cost.way, size, math.inf)
+        cost, link = self._channels.message("socket", size), self._machines.between(source, target)
+        shared = {f"out of {nodes[0].name}": 1.0, f"into {nodes[1].name}": 1.0}
+        return Hop(cost.send, cost.receive, link.latency, size, min(link.bandwidth, size / cost.way), shared)
 
     def resources(self, program: Program, replica: int, cost: Cost) -> Mapping[str, float]:
         """Cores, or the device, and the interpreter of a process."""
@@ -119,11 +113,19 @@ class PlanCosts:
         device = self._machines.device(name)
         return self._machines.node_of(name).cpu if device.kind == "cpu" and not self._is_apart else device
 
-    def _exchange_seconds(self, unit: Unit, members: int, count: float, size: float) -> float:
-        """What exchanging values among replicas takes, each after the other: two rounds of all of the bytes at most."""
-        devices = unit.schedule.program.fragment.devices
-        link = self._machines.between(devices[0], devices[-1])
-        latency = max(link.latency, COLLECTIVE_SECONDS if self._is_apart and self._is_here else 0.0)
-        bandwidth = min(link.bandwidth, COLLECTIVE_BANDWIDTH) if self._is_apart and self._is_here else link.bandwidth
-        share = 2 * (members - 1) / members
-        return count * latency * max(1.0, members.bit_length() - 1) + share * size / bandwidth
+    def _exchange_seconds(self, unit: Unit) -> float:
+        """What exchanging values among replicas takes, each after the other."""
+        program = unit.schedule.program
+        devices, members = program.fragment.devices, program.fragment.replicas
+        seconds = 0.0
+        for exchange in program.exchanges():
+            # Of a sum every byte goes around twice: as a part, and in the result.
+            passes = 1 if exchange.kind == "gather" else 2
+            if self._is_apart and len({self._machines.node_of(device).name for device in devices}) == 1:
+                each = self._channels.collective(members, exchange.bytes * passes / 2)
+            else:
+                link = self._machines.between(devices[0], devices[-1])
+                moved = passes * (members - 1) / members * exchange.bytes
+                each = link.latency * max(1, members.bit_length() - 1) + moved / link.bandwidth
+            seconds += exchange.times * each
+        return seconds

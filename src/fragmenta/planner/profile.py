@@ -29,7 +29,7 @@ KERNEL_SECONDS = 1.4e-6
 H200 is predicted within 4% of what was measured there, from 2,048 to 65,536 environments (docs/scaling.md)."""
 FLOPS_SHARE, BANDWIDTH_SHARE = 0.6, 0.83
 """What an accelerator attains of its published peaks."""
-SCHEMA = 1
+SCHEMA = 2
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fragmenta.planner.candidates import Candidate
+from fragmenta.planner.channel_timing import measure_channels
+from fragmenta.planner.channels import is_noted, kinds_of
 from fragmenta.planner.costs import Cost
 from fragmenta.planner.measuring import measure_units
 from fragmenta.planner.memory import memory_of, shortage
@@ -58,7 +60,7 @@ class Predictor:
         """Simulate a candidate with what is known; `settings` are those of `simulate`."""
         costs = self.costs(candidate)
         simulation = simulate(candidate.plan, candidate.schedules, costs, *settings)
-        is_estimate = not self._is_here or any(costs.unit_cost(unit).is_estimate for unit in costs.units)
+        is_estimate = not self._is_here or not self.is_known(candidate)
         rate = self._steps(candidate) / simulation.seconds
         return Prediction(candidate, simulation, rate, is_estimate)
 
@@ -79,6 +81,7 @@ class Predictor:
         """Measure what is not known of a candidate, until `end` by the monotonic clock; whether all of it is known."""
         self._rates.clear()
         units = self.costs(candidate).units
+        measure_channels(self.profile, self._unknown_channels(candidate))
         missing = {unit.identity: unit for unit in units if unit.identity not in self.profile.units}
         costs = measure_units(list(missing.values()), self._state(), end)
         for unit in missing.values():
@@ -91,7 +94,12 @@ class Predictor:
 
     def is_known(self, candidate: Candidate) -> bool:
         """Whether all that it computes was measured."""
-        return all(unit.identity in self.profile.units for unit in self.costs(candidate).units)
+        known = all(unit.identity in self.profile.units for unit in self.costs(candidate).units)
+        return known and not self._unknown_channels(candidate)
+
+    def _unknown_channels(self, candidate: Candidate) -> list[str]:
+        """The kinds of its channels that are not measured yet."""
+        return [kind for kind in kinds_of(candidate.plan, candidate.is_apart) if not is_noted(self.profile, kind)]
 
     def _device(self, candidate: Candidate, unit: Unit) -> Any:
         return self.costs(candidate).device(unit.schedule.program.fragment.devices[0])
