@@ -87,6 +87,11 @@ class Predictor:
         """Whether all that it computes was measured."""
         return all(unit.identity in self.profile.units for unit in self.costs(candidate).units)
 
+    def lane_seconds(self, candidate: Candidate) -> float:
+        """Seconds of a step of one lane of environments on the host, as measured; 0 without any."""
+        cost = self._stepping(candidate, False)
+        return cost.seconds if cost else 0.0
+
     def _device(self, candidate: Candidate, unit: Unit) -> Any:
         return self.costs(candidate).device(unit.schedule.program.fragment.devices[0])
 
