@@ -71,9 +71,10 @@ class Pool:
         )
         self.spec = dataclasses.replace(spec, info_masks=self.description.info_masks)
 
-    def twin(self) -> "Pool":
-        """Another pool of the same environments, with everything already known about them."""
-        twin = Pool(self.spec, self.options, (self.description, self.step_seconds))
+    def twin(self, mode: str | None = None) -> "Pool":
+        """Another pool of the same environments, with everything already known about them, maybe in another mode."""
+        options = dataclasses.replace(self.options, mode=mode or self.options.mode)
+        twin = Pool(self.spec, options, (self.description, self.step_seconds))
         twin._measured = self._measured
         return twin
 

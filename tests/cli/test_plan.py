@@ -1,10 +1,14 @@
 """`fragmenta plan`: candidates, the choice, timelines, scaling and mistakes."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from fragmenta.cli import plan
 from fragmenta.cli.main import main
+from fragmenta.planner import search
+from fragmenta.planner.search import Prediction
 from timelines import read_timeline
 
 TINY = ["ppo", "CartPole-v1", "--num-envs", "16", "--horizon", "8", "--hidden", "8", "--epochs", "1"]
@@ -31,6 +35,9 @@ def mistake(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (["--cluster", "msrl-azure", "--engine", "local"], "there are 16: use ray"),
         (["--scale", "4"], "scale is '4': give two numbers of devices, as in 1..4096"),
         (["--scale", "1..4", "--measure"], "leave out --measure"),
+        (["--scale", "1..4", "--objective", "return"], "leave out --objective"),
+        (["--objective", "returns"], "objective"),
+        (["--policy", "auto,fussed"], "unknown distribution policy 'fussed'"),
         (["--out", "plan.txt"], "choose a name that ends in .pftrace"),
         (["--out", "nowhere/plan.pftrace"], "there is no directory 'nowhere'"),
         (["--scale", "1..4", "--out", "plan.pftrace"], "choose a name that ends in .png or .svg"),
@@ -56,6 +63,61 @@ def test_a_cluster_that_is_not_here(tmp_path: Path, capsys: pytest.CaptureFixtur
     threads = list(read_timeline(timeline.read_bytes()).threads.values())
     assert "learner" in threads
     assert len(threads) == 3
+
+
+def table_of(text: str) -> list[list[str]]:
+    """The cells of the rows of candidates, and of the columns' names."""
+    rows = [[cell.strip() for cell in line.strip("┃│").replace("┃", "│").split("│")] for line in text.splitlines()]
+    return [row for row in rows if len(row) > 5]
+
+
+def test_the_shortest_time_to_a_return(capsys: pytest.CaptureFixture[str]) -> None:
+    policies = ["--policy", "single_learner_fine", "single_learner_async"]
+    arguments = ["--cluster", "msrl-local", "--replicas", "2", *policies, "--objective", "return"]
+    assert main(["plan", *TINY, *arguments]) == 0
+    text = capsys.readouterr().out
+    names, *rows = table_of(text)
+    assert names[2:4] == ["steps needed", "time"]
+    needed = {row[0].removeprefix("> ").split()[0]: row[2] for row in rows if row[2]}
+    assert needed["single_learner_fine"] == "1.00 x"
+    assert needed["single_learner_async"] != "1.00 x"
+    choice = next(line for line in text.splitlines() if line.startswith("choice: "))
+    assert choice.startswith("choice: single_learner_async x2"), "it may change the result"
+    assert "of the time of single_learner_fine x2" in choice
+
+
+def test_the_choice_is_what_training_uses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    assert main(["plan", *TINY, "--seconds", "0.1"]) == 0
+    choice = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("choice: "))
+    chosen = choice.removeprefix("choice: ").partition(",")[0]
+    monkeypatch.setattr(search, "measure_units", None)  # calling it would raise
+    assert main(["train", *TINY, "--total-steps", "512"]) == 0
+    assert f"plan: {chosen}, predicted " in capsys.readouterr().out
+
+
+def test_what_was_run_is_preferred_to_what_was_predicted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    ran = []
+
+    def rate(algorithm: Any, env: str, options: Any, prediction: Prediction, seconds: float) -> float:
+        ran.append(prediction.candidate)
+        return 1000.0 * len(ran)  # the last one is the fastest
+
+    monkeypatch.setattr(plan, "measured_rate", rate)
+    assert main(["plan", *TINY, "--seconds", "0.1", "--measure"]) == 0
+    capsys.readouterr()
+    monkeypatch.setattr(search, "measure_units", None)
+    assert main(["train", *TINY, "--total-steps", "512"]) == 0
+    kept = [candidate for candidate in ran if candidate.keeps_result]
+    line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("plan: "))
+    assert line.startswith(f"plan: {kept[-1].description}, measured ")
 
 
 def test_what_does_not_fit_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,17 @@ import jax
 import numpy as np
 import pytest
 
-from fragmenta import PPO, Cluster, ConfigError, RunOptions, make, train
+from fragmenta import PPO, Cluster, ConfigError, Fragment, RunOptions, make, train
+from fragmenta.engines.this_machine import this_machine
 from fragmenta.planner import auto, search
 from fragmenta.planner.auto import Decision, Question, decide, faster
+from fragmenta.planner.candidates import Space, candidates
+from fragmenta.planner.predicting import predictor
+from fragmenta.planner.profile import profile_here
 from fragmenta.tracing.trace import trace
 
 SMALL = PPO(num_envs=4, horizon=8, hidden=(8,), epochs=1, minibatches=2, total_steps=10**9)
+ENGINES = (("local", False, Cluster(("cpu:0",))),)
 
 
 @pytest.fixture(autouse=True)
@@ -93,6 +99,68 @@ def test_training_without_a_distribution_policy_gives_the_same_result() -> None:
     expected = train(algorithm, "CartPole-v1", policy="fused", progress=False)
     for ours, plain in zip(jax.tree.leaves(chosen.params), jax.tree.leaves(expected.params), strict=True):
         np.testing.assert_allclose(np.asarray(ours), np.asarray(plain), rtol=1e-5, atol=1e-6)
+
+
+def thirds(stages: tuple[str, ...], cluster: Cluster) -> list[Fragment]:
+    """A distribution policy of a user's: acting, stepping and learning apart."""
+    return [Fragment(stage, (stage,), cluster.devices[:1]) for stage in ("act", "step", "learn")]
+
+
+def test_a_policy_of_the_users_is_compared_and_gives_the_same_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auto, "SYNCHRONOUS", ())  # so that theirs is the only one
+    algorithm = dataclasses.replace(SMALL, total_steps=320)
+    options = RunOptions(replan=True, merge=False)
+    chosen = train(algorithm, "CartPole-v1", policy=("auto", thirds), progress=False, options=options)
+    assert chosen.summary["policy"] == "thirds"
+    expected = train(algorithm, "CartPole-v1", policy="fused", progress=False)
+    for ours, plain in zip(jax.tree.leaves(chosen.params), jax.tree.leaves(expected.params), strict=True):
+        np.testing.assert_allclose(np.asarray(ours), np.asarray(plain), rtol=1e-5, atol=1e-6)
+
+
+def test_what_was_measured_with_a_policy_of_the_users_is_remembered_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auto, "SYNCHRONOUS", ())
+    asked = question(user_policies=(thirds,), merge=False)
+    assert decide(asked).policy is thirds
+    monkeypatch.setattr(search, "measure_units", None)
+    assert decide(asked).policy is thirds
+
+
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [
+        ("auto,fussed", "unknown distribution policy 'fussed': did you mean 'fused'"),
+        ("auto,single_learner_async", "'single_learner_async' acts with older parameters, which changes the result"),
+        ("auto,nowhere:halves", "cannot load distribution policy 'nowhere:halves'"),
+        ("auto,replay", "replay"),
+        ("fused,central", "policy is 'fused, central': name one distribution policy, or auto and others"),
+        (("auto", lambda stages, cluster: "none"), "must return a list of Fragment"),
+    ],
+)
+def test_policies_that_cannot_be_compared_are_one_line(policy: Any, message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        train(SMALL, "CartPole-v1", policy=policy, progress=False)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_several_seeds_are_one_program_without_a_comparison() -> None:
+    with pytest.raises(ConfigError, match="seeds is 2, which only fused can train"):
+        train(SMALL, "CartPole-v1", policy=("auto", thirds), seeds=2, progress=False)
+
+
+def test_what_was_run_says_more_than_what_was_predicted() -> None:
+    asked = question()
+    decide(asked)
+    profile = profile_here(this_machine())
+    options = list(candidates(asked.algorithm, asked.env, asked.graph, Space(("fused", "central"), ENGINES)))
+    predictions = search.search(predictor(asked.algorithm, asked.env, asked.graph, profile), options, math.inf)
+    central = next(p for p in predictions if p.candidate.name == "central")
+    auto.remember(asked, predictions, {id(central.candidate): 123.0}, profile)
+    decision = decide(asked)
+    assert (decision.policy, decision.steps_per_second) == ("central", 123.0)
+    assert "central x1, measured 123 steps/s" in decision.reason
+    auto.remember(asked, predictions, {}, profile)
+    assert decide(asked) == decision, "a later comparison without runs keeps what was measured"
 
 
 def test_a_plan_that_the_user_chose_is_not_changed() -> None:

@@ -8,6 +8,7 @@ import fragmenta
 from fragmenta import ConfigError
 from fragmenta.envs import make
 from fragmenta.planner.comparing import compare_elsewhere, options_elsewhere, space_elsewhere
+from fragmenta.planner.efficiency import Goal
 from fragmenta.planner.predicting import predictor
 from fragmenta.planner.profile import Profile
 from fragmenta.planner.scaling import machines_with, scale, sizes
@@ -68,4 +69,4 @@ def test_planning_is_quick(devices: int, limit: float) -> None:
 def compared(algorithm, env, graph, machines: Machines):
     space = space_elsewhere(machines, algorithm.num_envs, None, (), ())
     predict = predictor(algorithm, env, graph, Profile(), machines)
-    return compare_elsewhere(predict, options_elsewhere(predict, algorithm, env, graph, space))
+    return compare_elsewhere(predict, options_elsewhere(predict, algorithm, env, graph, space), Goal(algorithm))

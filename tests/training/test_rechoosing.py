@@ -7,7 +7,7 @@ import pytest
 
 from fragmenta import PPO, Cluster, RunOptions, make
 from fragmenta.planner.auto import Decision
-from fragmenta.training import rechoosing
+from fragmenta.training import planning, rechoosing
 from fragmenta.training.planning import Request, plan_run
 from fragmenta.training.rechoosing import Rechoosing
 
@@ -29,6 +29,18 @@ def test_a_faster_plan_is_that_of_the_same_request(monkeypatch: pytest.MonkeyPat
     assert changed is not None
     assert (changed.plan.policy, changed.cluster.replicas, changed.predicted) == ("single_learner_coarse", 2, 123.0)
     assert changed.request.algorithm == run.request.algorithm
+
+
+def test_a_run_that_may_change_its_plan_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "decide", lambda question: question.default)
+    options = RunOptions(replan=True)
+    run = plan_run(Request(SMALL, make("CartPole-v1"), "CartPole-v1", {}, None, None, None, 0, 1, options))
+    better = Decision("single_learner_coarse", "local", Cluster(("cpu:0", "cpu:1"), 2), "faster", 123.0)
+    monkeypatch.setattr(rechoosing, "faster", lambda question, current: better)
+    changed = Rechoosing()(run, 10.0)
+    assert changed is not None
+    assert (changed.plan.policy, changed.predicted) == ("single_learner_coarse", 123.0)
+    assert changed.request.policy is None, "it may change again"
 
 
 def test_after_a_vain_comparison_the_next_one_comes_later_and_later(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,13 +20,14 @@ def measured_rate(algorithm: Algorithm, env: str, options: EnvOptions, predictio
     many seconds if it is as fast as predicted."""
     candidate = prediction.candidate
     seconds = max(seconds, FEWEST * prediction.simulation.seconds)
+    stepped = dataclasses.replace(options, env_mode=candidate.env_mode or options.env_mode)
     result = train(
         dataclasses.replace(algorithm, total_steps=round(prediction.steps_per_second * seconds)),
         env,
         candidate.policy,
         candidate.engine,
         cluster=candidate.cluster,
-        options=RunOptions(env=options),
+        options=RunOptions(env=stepped, merge=candidate.merge),
         progress=False,
     )
     return steady_rate(result.metrics)

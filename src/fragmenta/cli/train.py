@@ -21,7 +21,7 @@ from fragmenta.runs.opening import load
 from fragmenta.runs.saving import SaveOptions
 from fragmenta.runs.sinks import TrackingOptions, parse_sinks
 from fragmenta.training.options import RunOptions
-from fragmenta.training.planning import AUTO, DEFAULT_ENGINE
+from fragmenta.training.planning import AUTO, DEFAULT_ENGINE, is_open
 from fragmenta.training.result import Result
 from fragmenta.training.train import train
 from fragmenta_host.options import cores
@@ -32,7 +32,8 @@ class PolicyOptions:
     """The distribution policy and the engine."""
 
     policy: PolicyName = AUTO
-    """Which stages run where; `fragmenta policies` lists them, and `fragmenta plan` compares them, as auto does."""
+    """Which stages run where; `fragmenta policies` lists them, and `fragmenta plan` compares them, as auto does. With
+    auto,MODULE:FUNCTION it compares yours, too."""
     engine: str | None = None
     """What runs the fragments: local (threads), processes (on this machine), or ray (processes on a Ray cluster).
     Default: local, or under --policy auto whichever is faster of it and processes."""
@@ -101,7 +102,7 @@ def run(arguments: list[str]) -> int:
     if result.start_checkpoint and not result.start_from:
         raise ConfigError(f"start_checkpoint is '{result.start_checkpoint}', but there is no run: add --start-from RUN")
     run_dir = result.run_dir or new_run_dir(type(algorithm).__name__.lower(), env, placement.policy, str(result.seed))
-    if placement.policy == AUTO and placement.engine is None and placement.cpu_devices is None and result.seeds == 1:
+    if is_open(placement.policy) and placement.engine is None and placement.cpu_devices is None and result.seeds == 1:
         ensure_cpu_devices(cores())  # for replicas on a CPU, if the planner finds that they pay
     cluster = placement.cluster(placement.engine or DEFAULT_ENGINE, options.processes)
     warning = idle_gpu()
@@ -162,7 +163,7 @@ def new_run_dir(*words: str | None) -> Path:
     """A path under runs/ that has these words and the time in its name, and a number if two runs start in the same
     second."""
     named = "-".join(filter(None, (*words, time.strftime("%Y%m%d-%H%M%S"))))
-    path = Path("runs") / re.sub(r"[:/]", ".", named)
+    path = Path("runs") / re.sub(r"[:/,]", ".", named)
     candidate, count = path, 1
     while candidate.exists():
         count += 1

@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fragmenta.algorithms import Algorithm
@@ -10,7 +11,7 @@ from fragmenta.engines.base import EngineOptions
 from fragmenta.engines.this_machine import this_machine
 from fragmenta.envs import Environment
 from fragmenta.graph import Graph
-from fragmenta.planner.candidates import Candidate, Space, candidate_of, candidates, identity_of
+from fragmenta.planner.candidates import Candidate, Space, candidate_of, candidates, fragments_of, identity_of
 from fragmenta.planner.predicting import predictor
 from fragmenta.planner.profile import Profile, profile_here
 from fragmenta.planner.search import CLEARLY, Prediction, Predictor, search
@@ -39,7 +40,10 @@ class Decision:
     reason: str = ""
     """Empty if the user chose."""
     steps_per_second: float | None = None
-    """As predicted; None if nothing was measured."""
+    """As measured before, or else as predicted; None if nothing was measured."""
+    merge: bool = True
+    env_mode: str | None = None
+    """How environments on the host are stepped; None as their options say."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,6 +64,8 @@ class Question:
     merge: bool
     must_predict: bool = False
     """Whether the speed is to be predicted even if training is too short to compare others."""
+    user_policies: tuple[str | Policy, ...] = ()
+    """Distribution policies of the user's that are compared with the built-in ones."""
 
 
 def decide(question: Question) -> Decision:
@@ -85,7 +91,30 @@ def decide(question: Question) -> Decision:
             return default
         profile.notes[key] = [_row(known[id(option)]) for option in options if id(option) in known]
         profile.keep()
-    return _decision(profile.notes[key], default.cluster, algorithm.total_steps)
+    return _decision(profile.notes[key], question)
+
+
+def remember(
+    question: Question, predictions: Sequence[Prediction], rates: Mapping[int, float], profile: Profile
+) -> None:
+    """Keep what was compared elsewhere as the answer to a question, the preferred ones first: `rates` has the steps per
+    second of real runs, by the `id` of the candidate. What was measured so earlier is kept, too."""
+    default, space = question.default, _space(question)
+    first = candidate_of(question.graph, default.policy, default.engine, default.cluster, question.merge)
+    known = [p for p in predictions if p.candidate.keeps_result and not p.is_estimate]
+    if first is None or not known:
+        return
+    key = _note_key(first, question, space)
+    rows = [_row(prediction, rates.get(id(prediction.candidate))) for prediction in known]
+    kept = [row for row in profile.notes.get(key, ()) if row.get("measured")]
+    for row in kept:
+        same = next((one for one in rows if _place(one) == _place(row)), None)
+        if same is None:
+            rows.append(row)
+        else:
+            same["measured"] = same["measured"] or row["measured"]
+    profile.notes[key] = rows
+    profile.keep()
 
 
 def faster(question: Question, current: Decision) -> Decision | None:
@@ -100,7 +129,7 @@ def faster(question: Question, current: Decision) -> Decision | None:
     present = next((p for p in predictions if p.candidate is first), None)
     if present is None or predictions[0].steps_per_second < WORTH_CHANGING * present.steps_per_second:
         return None
-    return _decision([_row(predictions[0]), _row(present)], current.cluster, question.algorithm.total_steps)
+    return _decision([_row(predictions[0]), _row(present)], question)
 
 
 def _options(question: Question, space: Space, predict: Predictor) -> list[Candidate]:
@@ -118,46 +147,69 @@ def _space(question: Question) -> Space:
         others = engine_named("processes").cluster(EngineOptions())
         engines.append(("processes", dataclasses.replace(default.cluster, devices=others.devices, apart=True)))
     return Space(
-        policies=SYNCHRONOUS,
+        policies=(*SYNCHRONOUS, *question.user_policies),
         engines=tuple((name, cluster.apart, cluster) for name, cluster in engines),
         replicas=(question.replicas,) if question.replicas else (),
         lags=(default.cluster.lag,),
-        merge=question.merge,
+        merges=(question.merge,),
     )
 
 
-def _row(prediction: Prediction) -> dict[str, Any]:
-    """A prediction as JSON, with what a decision needs."""
+def _row(prediction: Prediction, measured: float | None = None) -> dict[str, Any]:
+    """A prediction as JSON, with what a decision needs, and what a run of it showed."""
     candidate = prediction.candidate
     return {
         "what": candidate.description,
-        "policy": candidate.name,
+        "policy": _policy_key(candidate.policy),
         "engine": candidate.engine,
         "devices": list(candidate.cluster.devices),
         "replicas": candidate.cluster.replicas,
         "apart": candidate.is_apart,
+        "merge": candidate.merge,
+        "env_mode": candidate.env_mode,
         "rate": prediction.steps_per_second,
+        "measured": measured,
     }
 
 
-def _decision(rows: list[dict[str, Any]], cluster: Cluster, steps: int) -> Decision:
-    """The one that ends first; of those that end at about the same time, the first."""
+def _place(row: dict[str, Any]) -> tuple[Any, ...]:
+    """What distinguishes the row of one candidate from those of others."""
+    return tuple(repr(value) for name, value in row.items() if name not in ("rate", "measured"))
+
+
+def _policy_key(policy: str | Policy) -> str:
+    """A name for a distribution policy that no other one has."""
+    return policy if isinstance(policy, str) else f"{policy.__module__}:{getattr(policy, '__qualname__', policy)}"
+
+
+def _decision(rows: list[dict[str, Any]], question: Question) -> Decision:
+    """The one that ends first; of those that end at about the same time, the first. Where plans were run, only these
+    are compared: what was measured says more than what was predicted."""
+    rows = [row for row in rows if row["measured"]] or rows
+    verb = "measured" if rows[0]["measured"] else "predicted"
+    rates = {id(row): row["measured"] or row["rate"] for row in rows}
 
     def seconds(row: dict[str, Any]) -> float:
-        return (START_SECONDS if row["apart"] else 0.0) + steps / row["rate"]
+        return (START_SECONDS if row["apart"] else 0.0) + question.algorithm.total_steps / rates[id(row)]
 
     best = min(map(seconds, rows))
     chosen = next(row for row in rows if seconds(row) <= CLEARLY * best)
-    reason = f"{chosen['what']}, predicted {chosen['rate']:,.0f} steps/s"
+    rate = rates[id(chosen)]
+    reason = f"{chosen['what']}, {verb} {rate:,.0f} steps/s"
     others = sorted((row for row in rows if row is not chosen), key=seconds)
     if others:
-        ratio = chosen["rate"] / others[0]["rate"]
+        ratio = rate / rates[id(others[0])]
         started = ", whose processes take time to start" if others[0]["apart"] and ratio < 1 else ""
         reason += f", {ratio:.2f} times {others[0]['what']}{started}"
     where = dataclasses.replace(
-        cluster, devices=tuple(chosen["devices"]), replicas=chosen["replicas"], apart=chosen["apart"]
+        question.default.cluster,
+        devices=tuple(chosen["devices"]),
+        replicas=chosen["replicas"],
+        apart=chosen["apart"],
     )
-    return Decision(chosen["policy"], chosen["engine"], where, reason, chosen["rate"])
+    policies = {_policy_key(policy): policy for policy in question.user_policies}
+    policy = policies.get(chosen["policy"]) or chosen["policy"]
+    return Decision(policy, chosen["engine"], where, reason, rate, chosen["merge"], chosen["env_mode"])
 
 
 def _note_key(first: Candidate, question: Question, space: Space) -> str:
@@ -165,5 +217,14 @@ def _note_key(first: Candidate, question: Question, space: Space) -> str:
     env = question.env
     engines = [(name, cluster.devices, cluster.lag, cluster.shards) for name, _, cluster in space.engines]
     pool = env.host_pool.options if env.host_pool else None
-    parts = [identity_of(first), question.algorithm.num_envs, env.title, pool, engines, space.replicas, space.merge]
+    policies = [(_policy_key(policy), _placements(policy, question.graph, space)) for policy in question.user_policies]
+    count = question.algorithm.num_envs
+    parts = [identity_of(first), count, env.title, pool, engines, space.replicas, space.merges, policies]
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
+
+
+def _placements(policy: str | Policy, graph: Graph, space: Space) -> list[Any]:
+    """What a distribution policy of the user's does on each engine with few and many replicas: its function may change
+    under the same name."""
+    clusters = [(cluster, count) for _, _, cluster in space.engines for count in (1, 2, len(cluster.devices))]
+    return [fragments_of(graph, policy, dataclasses.replace(cluster, replicas=count)) for cluster, count in clusters]

@@ -1,19 +1,22 @@
-"""What a plan may be: distribution policies with numbers of replicas, engines, lags and devices."""
+"""What a plan may be: distribution policies with numbers of replicas, engines, lags and devices, whether fragments are
+merged, and ways to step environments on the host."""
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Iterator, Sequence
 
 from fragmenta.algorithms import Algorithm
 from fragmenta.coordinator.plan import informed, project
 from fragmenta.envs import Environment
 from fragmenta.errors import ConfigError
-from fragmenta.graph import Graph, Plan
+from fragmenta.graph import Fragment, Graph, Plan
 from fragmenta.planner.units import Unit, units
 from fragmenta.policies import POLICIES, Cluster, Policy, resolve
 from fragmenta.worker.backends.unrolling import UNROLL
 from fragmenta.worker.optimize import optimize
 from fragmenta.worker.steps import Schedule
+from fragmenta_host.options import cores
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,6 +29,9 @@ class Candidate:
     plan: Plan = dataclasses.field(repr=False)
     schedules: dict[str, Schedule] = dataclasses.field(repr=False)
     is_apart: bool = False
+    merge: bool = True
+    env_mode: str | None = None
+    """How environments on the host are stepped; None as their options say."""
 
     @functools.cached_property
     def units(self) -> dict[str, list[Unit]]:
@@ -51,6 +57,8 @@ class Candidate:
         parts += [f"on {self.engine}"] if self.engine != "local" else []
         used = {device for program in self.plan.programs for device in program.fragment.devices}
         parts += [f"over {len(used)} devices"] if len(used) > 1 else []
+        parts += [f"env-mode {self.env_mode}"] if self.env_mode else []
+        parts += [] if self.merge else ["no-merge"]
         return " ".join(parts)
 
 
@@ -64,37 +72,71 @@ class Space:
     replicas: tuple[int, ...] = ()
     """Numbers of replicas; none means powers of two and the numbers of devices."""
     lags: tuple[int, ...] = (0,)
-    merge: bool = True
+    merges: tuple[bool, ...] = (True,)
+    """Whether fragments and replicas that share a device are merged."""
+    env_modes: tuple[str | None, ...] = (None,)
+    """How environments on the host are stepped, where that is in the process of the run."""
 
 
 def candidates(algorithm: Algorithm, env: Environment, graph: Graph, space: Space) -> Iterator[Candidate]:
     """All candidates that can run, each program only once: the simplest way to it comes first."""
+    placed: set[tuple[object, ...]] = set()
     known: set[tuple[object, ...]] = set()
+    lags = space.lags if algorithm.allows_lag else (0,)
     for engine, is_apart, whole in space.engines:
         for devices in _devices(whole, is_apart):
-            for replicas in space.replicas or _replicas(algorithm.num_envs, len(devices), env):
-                for policy in space.policies:
-                    for lag in space.lags if algorithm.allows_lag else (0,):
-                        cluster = dataclasses.replace(
-                            whole, devices=devices, replicas=replicas, lag=lag, apart=is_apart
-                        )
-                        if lag and not _overlaps(graph, policy, cluster):
-                            continue
-                        candidate = candidate_of(graph, policy, engine, cluster, space.merge)
-                        if candidate is None or (candidate.plan.lags and not algorithm.allows_lag):
-                            continue
-                        if (key := identity_of(candidate)) not in known:
-                            known.add(key)
-                            yield candidate
+            replicas = space.replicas or _replicas(algorithm.num_envs, len(devices), env)
+            for count, policy, lag, merge in itertools.product(replicas, space.policies, lags, space.merges):
+                cluster = dataclasses.replace(whole, devices=devices, replicas=count, lag=lag, apart=is_apart)
+                fragments = fragments_of(graph, policy, cluster)
+                if fragments is None or (lag and not any(d.lag for fragment in fragments for d in fragment.delivery)):
+                    continue
+                # Where that shows already before projecting or tracing, a program is not looked at twice.
+                if (key := (engine, lag, merge, repr(fragments))) in placed or not (merge or _shares(fragments)):
+                    continue
+                placed.add(key)
+                candidate = candidate_of(graph, policy, engine, cluster, merge)
+                if candidate is None or (candidate.plan.lags and not algorithm.allows_lag):
+                    continue
+                merged = repr([program.fragment for program in candidate.plan.programs])
+                if (key := (engine, lag, merged)) in placed:
+                    continue
+                placed.add(key)
+                if (key := identity_of(candidate)) not in known:
+                    known.add(key)
+                    yield from _by_env_mode(candidate, (None,) if is_apart else space.env_modes)
 
 
-def _overlaps(graph: Graph, policy: str | Policy, cluster: Cluster) -> bool:
-    """Whether a distribution policy has fragments that may lag behind, as far as it says so."""
+def env_modes(env: Environment) -> tuple[str | None, ...]:
+    """The ways to step environments on the host in one process, if the user leaves that open."""
+    pool = env.host_pool
+    if pool is None or pool.options.mode != "auto" or pool.options.restarts or pool.spec.is_vector:
+        return (None,)
+    return (None,) if pool.spec.bound_here or cores() == 1 else ("serial", "threads", "processes")
+
+
+def fragments_of(graph: Graph, policy: str | Policy, cluster: Cluster) -> tuple[Fragment, ...] | None:
+    """The fragments of a distribution policy, as far as it says so; None if it cannot place these stages, or does not
+    return fragments."""
     try:
-        fragments = resolve(policy)(graph.top_stages, informed(cluster, graph))
+        fragments = tuple(resolve(policy)(graph.top_stages, informed(cluster, graph)))
     except ConfigError:
-        return False
-    return any(delivery.lag for fragment in fragments for delivery in fragment.delivery)
+        return None
+    return fragments if all(isinstance(fragment, Fragment) for fragment in fragments) else None
+
+
+def _shares(fragments: Sequence[Fragment]) -> bool:
+    """Whether fragments or replicas share a device, so that there is something to merge."""
+    used = [device for fragment in fragments for device in fragment.devices]
+    return len(set(used)) < sum(max(len(fragment.devices), fragment.replicas) for fragment in fragments)
+
+
+def _by_env_mode(candidate: Candidate, modes: Sequence[str | None]) -> Iterator[Candidate]:
+    """The same candidate with its environments stepped in each of these ways."""
+    for mode in modes:
+        variant = dataclasses.replace(candidate, env_mode=mode)
+        vars(variant)["units"] = candidate.units  # the same are compiled, and need not be traced again
+        yield variant
 
 
 def candidate_of(graph: Graph, policy: str | Policy, engine: str, cluster: Cluster, merge: bool) -> Candidate | None:
@@ -108,11 +150,12 @@ def candidate_of(graph: Graph, policy: str | Policy, engine: str, cluster: Clust
         program.fragment.name: optimize(program, counts, UNROLL.get(program.fragment.devices[0].partition(":")[0], 1))
         for program in plan.programs
     }
-    return Candidate(policy, engine, cluster, plan, schedules, cluster.apart)
+    return Candidate(policy, engine, cluster, plan, schedules, cluster.apart, merge)
 
 
 def identity_of(candidate: Candidate) -> tuple[object, ...]:
-    """Equal for candidates that do the same: the same programs on the same devices with the same crossings."""
+    """Equal for candidates that do the same: the same programs on the same devices with the same crossings, which step
+    environments in the same way."""
     plan = candidate.plan
     if len(plan.programs) == 1 and (alone := plan.programs[0]).parts == 1:
         return candidate.engine, alone.fragment.devices  # all stages in one program, whatever its fragment is called
@@ -124,15 +167,21 @@ def identity_of(candidate: Candidate) -> tuple[object, ...]:
         )
         for name, its_units in candidate.units.items()
     )
-    crossings = tuple((i.value.shape, i.operator, i.times, i.delivery) for i in plan.interfaces)
-    return candidate.engine, tuple(sorted(programs)), crossings
+    deliveries = [dataclasses.replace(interface.delivery, source="") for interface in plan.interfaces]
+    crossings = tuple(
+        (i.value.shape, i.operator, i.times, delivery) for i, delivery in zip(plan.interfaces, deliveries, strict=True)
+    )
+    return candidate.engine, candidate.env_mode, tuple(sorted(programs)), crossings
 
 
 def _devices(cluster: Cluster, is_apart: bool) -> list[tuple[str, ...]]:
-    """The devices to choose from: the first alone, or all; processes take all that they need."""
-    if is_apart or len(cluster.devices) == 1:
+    """The devices to choose from: powers of two of them, and all; processes take all that they need."""
+    count = len(cluster.devices)
+    if is_apart:
         return [cluster.devices]
-    return [cluster.devices[:1], cluster.devices]
+    return [
+        cluster.devices[:size] for size in sorted({2**i for i in range(count.bit_length())} | {count}) if size <= count
+    ]
 
 
 def _replicas(num_envs: int, devices: int, env: Environment) -> Sequence[int]:

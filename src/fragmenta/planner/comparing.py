@@ -10,7 +10,8 @@ from fragmenta.engines import EngineOptions, engine_named
 from fragmenta.envs import Environment
 from fragmenta.errors import ConfigError
 from fragmenta.graph import Graph
-from fragmenta.planner.candidates import Candidate, Space, candidates
+from fragmenta.planner.candidates import Candidate, Space, candidates, env_modes
+from fragmenta.planner.efficiency import Goal
 from fragmenta.planner.memory import FragmentMemory, memory_of
 from fragmenta.planner.search import CLEARLY, Prediction, Predictor, search
 from fragmenta.policies import POLICIES, Cluster, Policy
@@ -22,6 +23,10 @@ WORTH_FEWER = 0.5
 """Distribution policies that on all devices reach this share of the fastest are compared on fewer, too."""
 SIMULATED = 4
 """Replicas of a fragment that are simulated to compare candidates for machines that are not here."""
+ALIKE = 1.15
+"""Ways to step environments that take up to so many times as long as the fastest are compared in whole plans."""
+FEW_DEVICES = 8
+"""On described machines with more devices, what shares one is always merged, so that there is less to compare."""
 BRIEF = 1, 1
 """Iterations that are simulated of them: one before that which counts."""
 
@@ -32,6 +37,8 @@ class Compared:
 
     prediction: Prediction
     memory: tuple[FragmentMemory, ...]
+    steps_needed: float
+    """Until a return, as a multiple of those of the plain program."""
 
     @property
     def candidate(self) -> Candidate:
@@ -46,12 +53,13 @@ class Compared:
 
 @dataclasses.dataclass(frozen=True)
 class PlanComparison:
-    """The candidates, the fastest first, and the choice among them."""
+    """The candidates, the best first, and the choice among them."""
 
+    goal: Goal
     compared: tuple[Compared, ...]
     chosen: Compared
-    slower: int
-    """How many are slower than these."""
+    others: int
+    """How many are not as good as these."""
     too_large: tuple[str, ...]
     """A line on each that does not fit the memory of its devices."""
 
@@ -67,7 +75,7 @@ def space_here(env: Environment, cluster: Cluster, engine: str | None, policies:
         kind = engine_named(name)
         whole = cluster if name == names[0] else kind.cluster(EngineOptions())
         engines.append((name, kind.apart, dataclasses.replace(whole, apart=kind.apart)))
-    return Space(tuple(policies or POLICIES), tuple(engines), (), (0, 1))
+    return Space(tuple(policies or POLICIES), tuple(engines), (), (0, 1), (True, False), env_modes(env))
 
 
 def space_elsewhere(
@@ -83,7 +91,8 @@ def space_elsewhere(
     wanted = (len(devices), len(machines.nodes[0].devices), 1)
     counts = [max(n for n in range(1, most + 1) if num_envs % n == 0) for most in wanted]
     chosen = tuple(replicas) or tuple(sorted(set(counts)))
-    return Space(tuple(policies or POLICIES), ((name, cluster.apart, cluster),), chosen, (0, 1))
+    merges = (True, False) if len(devices) <= FEW_DEVICES else (True,)
+    return Space(tuple(policies or POLICIES), ((name, cluster.apart, cluster),), chosen, (0, 1), merges)
 
 
 def options_in(algorithm: Algorithm, env: Environment, graph: Graph, space: Space) -> list[Candidate]:
@@ -114,32 +123,39 @@ def options_elsewhere(
 
 
 def compare_here(
-    predictor: Predictor, options: Sequence[Candidate], seconds: float, at_least: int = 0
+    predictor: Predictor, options: Sequence[Candidate], goal: Goal, seconds: float, at_least: int = 0
 ) -> PlanComparison:
     """Compare candidates on this machine; the promising ones are measured for up to so many seconds, and `at_least` so
-    many of the fastest however long it takes."""
-    fits, too_large = _fitting(predictor, options)
-    ordered = search(predictor, fits, seconds)
+    many of the best however long it takes."""
+    fits, too_large = _fitting(predictor, _with_fast_stepping(predictor, options))
+    ordered = _ordered(search(predictor, fits, seconds), goal)
     while unknown := [p for p in ordered[:at_least] if p.is_estimate and predictor.measure(p.candidate, math.inf)]:
         again = {id(prediction): predictor.predict(prediction.candidate) for prediction in unknown}
-        ordered = sorted((again.get(id(p), p) for p in ordered), key=lambda p: -p.steps_per_second)
-    return _comparison(predictor, fits, ordered, too_large)
+        ordered = _ordered([again.get(id(p), p) for p in ordered], goal)
+    return _comparison(predictor, fits, ordered, too_large, goal)
 
 
-def compare_elsewhere(predictor: Predictor, options: Sequence[Candidate]) -> PlanComparison:
+def compare_elsewhere(predictor: Predictor, options: Sequence[Candidate], goal: Goal) -> PlanComparison:
     """Compare candidates for machines that are only described, by estimates; the choice is simulated in full."""
     fits, too_large = _fitting(predictor, options)
-    ranked = sorted(fits, key=lambda option: -predictor.rate(option, SIMULATED))
+    ranked = sorted(fits, key=lambda option: -goal.value(predictor.rate(option, SIMULATED), option.plan))
     rows = ranked[:SHOWN]
     if not any(option.keeps_result for option in rows):
         rows = rows + [option for option in ranked if option.keeps_result][:1]
     briefly = [predictor.predict(option, *((SIMULATED, BRIEF) if option.keeps_result else ())) for option in rows]
-    ordered = sorted(briefly, key=lambda prediction: -prediction.steps_per_second)
-    comparison = _comparison(predictor, fits, ordered, too_large)
+    comparison = _comparison(predictor, fits, _ordered(briefly, goal), too_large, goal)
     chosen = comparison.chosen
     exact = dataclasses.replace(chosen, prediction=predictor.predict(chosen.candidate))
     compared = tuple(exact if one is chosen else one for one in comparison.compared)
     return dataclasses.replace(comparison, compared=compared, chosen=exact)
+
+
+def _with_fast_stepping(predictor: Predictor, options: Sequence[Candidate]) -> list[Candidate]:
+    """The candidates without those that differ from another one only in a slower way to step environments."""
+    fastest: dict[int, float] = {}
+    for option in options:
+        fastest[id(option.plan)] = min(fastest.get(id(option.plan), math.inf), predictor.lane_seconds(option))
+    return [option for option in options if predictor.lane_seconds(option) <= ALIKE * fastest[id(option.plan)]]
 
 
 def _fitting(predictor: Predictor, options: Sequence[Candidate]) -> tuple[list[Candidate], list[str]]:
@@ -155,20 +171,38 @@ def _fitting(predictor: Predictor, options: Sequence[Candidate]) -> tuple[list[C
     return fits, lines
 
 
+def _ordered(predictions: Sequence[Prediction], goal: Goal) -> list[Prediction]:
+    """The best first."""
+    return sorted(predictions, key=lambda prediction: -_value(prediction, goal))
+
+
+def _value(prediction: Prediction, goal: Goal) -> float:
+    return goal.value(prediction.steps_per_second, prediction.candidate.plan, prediction.simulation.lag)
+
+
 def _comparison(
-    predictor: Predictor, options: list[Candidate], ordered: Sequence[Prediction], too_large: Sequence[str]
+    predictor: Predictor,
+    options: list[Candidate],
+    ordered: Sequence[Prediction],
+    too_large: Sequence[str],
+    goal: Goal,
 ) -> PlanComparison:
-    eligible = [prediction for prediction in ordered if prediction.candidate.keeps_result] or list(ordered)
+    """Choose one: for speed among those that keep the result, for a return among all."""
+    is_free = goal.objective == "return"
+    eligible = [prediction for prediction in ordered if is_free or prediction.candidate.keeps_result] or list(ordered)
     measured = [prediction for prediction in eligible if not prediction.is_estimate] or eligible
-    fastest = max(prediction.steps_per_second for prediction in measured)
-    near = [prediction for prediction in measured if prediction.steps_per_second * CLEARLY >= fastest]
+    best_value = max(_value(prediction, goal) for prediction in measured)
+    near = [prediction for prediction in measured if _value(prediction, goal) * CLEARLY >= best_value]
     order = {id(option): i for i, option in enumerate(options)}
     best = min(near, key=lambda prediction: order[id(prediction.candidate)])  # the simplest comes first
-    rows = [*(prediction for prediction in ordered[:SHOWN] if prediction is not best), best]
-    rows.sort(key=lambda prediction: -prediction.steps_per_second)
+    rows = _ordered([*(prediction for prediction in ordered[:SHOWN] if prediction is not best), best], goal)
     compared = tuple(
-        Compared(one, tuple(memory_of(one.candidate.plan, predictor.costs(one.candidate)))) for one in rows
+        Compared(
+            one,
+            tuple(memory_of(one.candidate.plan, predictor.costs(one.candidate))),
+            goal.steps_needed(one.candidate.plan, one.simulation.lag),
+        )
+        for one in rows
     )
-    return PlanComparison(
-        compared, next(one for one in compared if one.prediction is best), len(options) - len(rows), tuple(too_large)
-    )
+    chosen = next(one for one in compared if one.prediction is best)
+    return PlanComparison(goal, compared, chosen, len(options) - len(rows), tuple(too_large))

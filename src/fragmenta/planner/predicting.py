@@ -40,10 +40,11 @@ def predictor(
         return jax.tree.leaves(initial_state(algorithm, env, jax.random.key(0), in_place=in_place(graph)))
 
     @functools.cache
-    def lane_cost(lanes: int, is_apart: bool) -> Cost | None:
+    def lane_cost(lanes: int, is_apart: bool, mode: str | None) -> Cost | None:
         assert env.host_pool is not None
         count = algorithm.num_envs // lanes if is_apart else algorithm.num_envs
-        return stepping_cost(env.host_pool, count, 1 if is_apart else lanes, is_apart)
+        pool = env.host_pool.twin(mode) if mode else env.host_pool
+        return stepping_cost(pool, count, 1 if is_apart else lanes, is_apart)
 
     def stepping(candidate: Candidate, quickly: bool) -> Cost | None:
         if env.host_pool is None or step:
@@ -52,7 +53,7 @@ def predictor(
         return (
             Cost(env.host_pool.step_seconds * algorithm.num_envs / lanes)
             if quickly
-            else lane_cost(lanes, candidate.is_apart)
+            else lane_cost(lanes, candidate.is_apart, candidate.env_mode)
         )
 
     def steps(candidate: Candidate) -> int:

@@ -101,6 +101,11 @@ class Predictor:
         """The kinds of its channels that are not measured yet."""
         return [kind for kind in kinds_of(candidate.plan, candidate.is_apart) if not is_noted(self.profile, kind)]
 
+    def lane_seconds(self, candidate: Candidate) -> float:
+        """Seconds of a step of one lane of environments on the host, as measured; 0 without any."""
+        cost = self._stepping(candidate, False)
+        return cost.seconds if cost else 0.0
+
     def _device(self, candidate: Candidate, unit: Unit) -> Any:
         return self.costs(candidate).device(unit.schedule.program.fragment.devices[0])
 

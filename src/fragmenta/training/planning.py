@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from fragmenta.algorithms import Algorithm
@@ -15,7 +15,7 @@ from fragmenta.errors import ConfigError
 from fragmenta.evaluation.playing import check_drawable
 from fragmenta.graph import Graph, Plan
 from fragmenta.planner.auto import Decision, Question, decide
-from fragmenta.policies import Cluster, Policy
+from fragmenta.policies import Cluster, Policy, resolve
 from fragmenta.runs.opening import SCHEMA, describe_algorithm, params_of
 from fragmenta.runs.seeds import with_seeds
 from fragmenta.tracing.iteration import steps_per_iteration
@@ -29,6 +29,8 @@ from fragmenta.version import __version__
 AUTO = "auto"
 """The name that leaves the distribution policy to the planner, as no name does."""
 DEFAULT_ENGINE = "local"
+PolicyChoice = str | Policy | Sequence[str | Policy]
+"""A distribution policy, or `auto` with others to compare besides the built-in ones."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +42,7 @@ class Request:
     env_name: str
     env_arguments: dict[str, Any] | None
     """The options that create the environment again; None if only Python code can."""
-    policy: str | Policy | None
+    policy: PolicyChoice | None
     engine: str | None
     """None to let the planner choose."""
     cluster: Cluster | None
@@ -124,8 +126,8 @@ a better plan, with the prediction for that, or None to keep the plan. Called ab
 slow; meanwhile it waits."""
 
 
-def plan_run(request: Request) -> PlannedRun:
-    """Check a request and plan it; ConfigError if it cannot run."""
+def plan_run(request: Request, decision: Decision | None = None) -> PlannedRun:
+    """Check a request and plan it, as was decided already or else as is decided now; ConfigError if it cannot run."""
     algorithm, env, options = request.algorithm, request.env, request.options
     check_run(algorithm, env, request.engine or DEFAULT_ENGINE)
     _check_seed(request.seed)
@@ -136,7 +138,7 @@ def plan_run(request: Request) -> PlannedRun:
         raise ConfigError(f"save_replay is for algorithms with a replay, which {kind} has not: leave it out")
     if options.evaluation.eval_video:
         check_drawable(env)
-    if options.replan and (request.policy not in (None, AUTO) or request.seeds != 1):
+    if options.replan and (not is_open(request.policy) or request.seeds != 1):
         raise ConfigError("replan changes plans that the planner chose: use it with --policy auto and one seed")
     keep_compiled_programs()
     engine = engine_named(request.engine or DEFAULT_ENGINE)
@@ -144,9 +146,14 @@ def plan_run(request: Request) -> PlannedRun:
     cluster = request.cluster or engine.cluster(options.engine)
     cluster = dataclasses.replace(cluster, apart=engine.apart)
     trained = with_seeds(algorithm, request.seed, request.seeds)
-    graph = functools.cache(lambda: trace(trained, env))
-    decision, why_replicas = _decision(request, cluster, graph)
-    request = dataclasses.replace(request, engine=decision.engine)
+    graph, why_replicas = functools.cache(lambda: trace(trained, env)), ""
+    if decision is None:
+        decision, why_replicas = _decision(request, cluster, graph)
+    if decision.env_mode and env.host_pool:
+        env = env.through(env.host_pool.twin(decision.env_mode))
+        graph = functools.cache(lambda: trace(trained, env))
+    options = dataclasses.replace(options, merge=decision.merge)
+    request = dataclasses.replace(request, engine=decision.engine, env=env, options=options)
     policy, cluster = decision.policy, decision.cluster
     check_seeds(policy, request.seeds, env)
     plan = project(graph(), policy, cluster, options.merge)
@@ -159,35 +166,94 @@ def plan_run(request: Request) -> PlannedRun:
     return PlannedRun(request, policy, cluster, plan, steps, why_replicas, decision.reason, decision.steps_per_second)
 
 
+def is_open(policy: PolicyChoice | None) -> bool:
+    """Whether the planner chooses the distribution policy."""
+    return policy is None or AUTO in policies_in(policy)
+
+
+def policies_in(policy: PolicyChoice) -> tuple[str | Policy, ...]:
+    """The distribution policies that are named: with commas between them, or in a sequence."""
+    if isinstance(policy, str):
+        return tuple(name.strip() for name in policy.split(","))
+    return (policy,) if callable(policy) else tuple(policy)
+
+
+def user_policies_in(policy: PolicyChoice | None) -> tuple[str | Policy, ...]:
+    """Those that are named besides auto."""
+    return tuple(one for one in policies_in(policy or AUTO) if one != AUTO)
+
+
 def _decision(request: Request, cluster: Cluster, graph: Callable[[], Graph]) -> tuple[Decision, str]:
     """How to run: as the user says, and where that is left open as the planner decides; and why so many replicas."""
-    algorithm, env = request.algorithm, request.env
-    is_open = request.policy in (None, AUTO)
-    policy = default_policy(env) if is_open or request.policy is None else request.policy
-    devices, replicas_asked = cluster.devices, cluster.replicas
-    if is_open and not cluster.apart and cluster.devices[0].startswith("cpu:"):
-        cluster = dataclasses.replace(cluster, devices=cluster.devices[:1])
-    why = ""
-    if not replicas_asked:
-        replicas, why = default_replicas(algorithm, env, policy, cluster)
-        cluster = dataclasses.replace(cluster, replicas=replicas)
-    default = Decision(policy, request.engine or DEFAULT_ENGINE, cluster)
-    if not is_open or request.seeds != 1:
-        return default, why
-    options, engine = request.options, request.engine
-    question = Question(
-        algorithm, env, graph(), default, devices, engine, replicas_asked, options.merge, options.replan
-    )
+    if not is_open(request.policy):
+        policies = policies_in(request.policy or AUTO)
+        if len(policies) != 1:
+            names = ", ".join(policy if isinstance(policy, str) else policy.__name__ for policy in policies)
+            raise ConfigError(
+                f"policy is '{names}': name one distribution policy, or auto and others to compare with it"
+            )
+        return _default(request, policies[0], cluster)
+    if request.seeds != 1:
+        if user_policies_in(request.policy):
+            raise ConfigError(f"seeds is {request.seeds}, which only fused can train: give auto alone as the policy")
+        return _default(request, default_policy(request.env), cluster)
+    question, why = open_question(request, cluster, graph())
     decision = decide(question)
-    return decision, why if decision.cluster == default.cluster else ""
+    return decision, why if decision.cluster == question.default.cluster else ""
+
+
+def open_question(request: Request, cluster: Cluster, graph: Graph) -> tuple[Question, str]:
+    """What the planner is to decide, where the user leaves the distribution policy open; and why there are so many
+    replicas by default."""
+    devices, replicas = cluster.devices, cluster.replicas
+    if not cluster.apart and devices[0].startswith("cpu:"):
+        cluster = dataclasses.replace(cluster, devices=devices[:1])
+    default, why = _default(request, default_policy(request.env), cluster)
+    user_policies = user_policies_in(request.policy)
+    check_comparable(user_policies, graph, dataclasses.replace(default.cluster, devices=devices), request.options.merge)
+    question = Question(
+        request.algorithm,
+        request.env,
+        graph,
+        default,
+        devices,
+        request.engine,
+        replicas,
+        request.options.merge,
+        request.options.replan,
+        user_policies,
+    )
+    return question, why
+
+
+def check_comparable(policies: Sequence[str | Policy], graph: Graph, cluster: Cluster, merge: bool) -> None:
+    """ConfigError for distribution policies of the user's that the planner cannot choose: those that cannot place the
+    algorithm, or that change the result."""
+    for policy in policies:
+        resolve(policy)
+        plan = project(graph, policy, cluster, merge)
+        if plan.lags:
+            problem = f"distribution policy '{plan.policy}' acts with older parameters, which changes the result"
+            raise ConfigError(f"{problem}: auto never does that; name it alone, as in --policy {plan.policy}")
+
+
+def _default(request: Request, policy: str | Policy, cluster: Cluster) -> tuple[Decision, str]:
+    """How to run under a distribution policy, and why with so many replicas, unless the user says how many."""
+    why = ""
+    if not cluster.replicas:
+        replicas, why = default_replicas(request.algorithm, request.env, policy, cluster)
+        cluster = dataclasses.replace(cluster, replicas=replicas)
+    return Decision(policy, request.engine or DEFAULT_ENGINE, cluster, merge=request.options.merge), why
 
 
 def question_of(run: PlannedRun) -> Question:
     """The question of how to go on with a run: on all devices of its engine, with any number of replicas."""
     request, devices = run.request, engine_named(run.engine).cluster(run.request.options.engine).devices
     default, graph = Decision(run.policy, run.engine, run.cluster), trace(run.trained, request.env)
-    merge = request.options.merge
-    return Question(request.algorithm, request.env, graph, default, devices, run.engine, 0, merge)
+    merge, user_policies = request.options.merge, user_policies_in(request.policy)
+    return Question(
+        request.algorithm, request.env, graph, default, devices, run.engine, 0, merge, user_policies=user_policies
+    )
 
 
 def _steps_per_iteration(request: Request, plan: Plan) -> int:

@@ -1,6 +1,5 @@
 """Chooses another plan for a run that is slower than predicted."""
 
-import dataclasses
 import time
 
 from fragmenta.planner.auto import Decision, faster
@@ -20,13 +19,8 @@ class Rechoosing:
         """The same request under a plan that is faster by now, with its prediction, or None."""
         if time.monotonic() < self._not_before:
             return None
-        current = Decision(run.policy, run.engine, run.cluster)
+        current = Decision(run.policy, run.engine, run.cluster, merge=run.request.options.merge)
         decision = faster(question_of(run), current)
         self._not_before = time.monotonic() + self._patience
         self._patience *= 2
-        if decision is None:
-            return None
-        request = dataclasses.replace(
-            run.request, policy=decision.policy, engine=decision.engine, cluster=decision.cluster
-        )
-        return dataclasses.replace(plan_run(request), predicted=decision.steps_per_second)
+        return plan_run(run.request, decision) if decision else None

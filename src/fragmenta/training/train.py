@@ -33,7 +33,7 @@ from fragmenta.training.callbacks import Callbacks
 from fragmenta.training.loop import run_loop
 from fragmenta.training.options import RunOptions
 from fragmenta.training.origin import ParentRun, origin_of
-from fragmenta.training.planning import PlannedRun, Replan, Request, plan_run
+from fragmenta.training.planning import PlannedRun, PolicyChoice, Replan, Request, plan_run
 from fragmenta.training.prepared import PreparedRun
 from fragmenta.training.rechoosing import Rechoosing
 from fragmenta.training.result import Result
@@ -49,7 +49,7 @@ STOPPED = (StoppedError, KeyboardInterrupt)
 def train(
     algorithm: AlgorithmLike,
     env: Any,
-    policy: str | Policy | None = None,
+    policy: PolicyChoice | None = None,
     engine: str | None = None,
     total_steps: int | None = None,
     seed: int = 0,
