@@ -7,7 +7,6 @@ was tuned on it.
 
 import argparse
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -15,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from planner_grids import GRIDS, Configuration, is_apart
+from planner_grids import GRIDS, is_apart
 from planner_report import draw, report, summary, table
 
 HERE = Path(__file__).parent
@@ -23,7 +22,8 @@ DOCS = HERE.parent / "docs"
 TRAIN_SECONDS, SEARCH_SECONDS, MEASURED = 1.5, 15.0, 2
 """How long a candidate is trained at a time, how long candidates are measured for their prediction, and how many are
 trained: so many with the best predictions, and the one that would run without a planner."""
-LEAST_ITERATIONS = 12
+STEPS = 10**9
+"""Of training, which is ended after some time: with one number, what is compiled is the same."""
 ROUNDS, DIFFERENT = 2, 0.05
 """How often a candidate is trained; once more if these differ by more, since other machines share this one's cores."""
 
@@ -40,27 +40,23 @@ def one(grid: str, number: int) -> dict[str, Any]:
     elif jax.default_backend() == "cpu":
         raise SystemExit("the grid of a GPU needs one: JAX sees none")
     from fragmenta.algorithms.named import algorithm_from
-    from fragmenta.engines import EngineOptions, engine_named
+    from fragmenta.checks.trial import measured_rate
     from fragmenta.engines.hardware import local_cluster
-    from fragmenta.envs import make
+    from fragmenta.envs import EnvOptions, make
     from fragmenta.planner.auto import SYNCHRONOUS
-    from fragmenta.planner.candidates import Space, candidates
+    from fragmenta.planner.candidates import Space, candidates, engines_here
     from fragmenta.planner.predicting import predictor
     from fragmenta.planner.profile import Profile
     from fragmenta.planner.search import search
     from fragmenta.tracing.trace import trace
 
-    configuration = GRIDS[grid][number]
-    name, env_name, hyper_parameters = configuration
+    name, env_name, hyper_parameters = GRIDS[grid][number]
     env = make(env_name)
-    algorithm = algorithm_from(name, dict(hyper_parameters))
+    algorithm = algorithm_from(name, hyper_parameters | {"total_steps": STEPS})
     began = time.monotonic()
     graph = trace(algorithm, env)
     predict = predictor(algorithm, env, graph, Profile())
-    engines = [("local", False, local_cluster())]
-    if env.host_pool:
-        engines.append(("processes", True, engine_named("processes").cluster(EngineOptions())))
-    found = candidates(algorithm, env, graph, Space(SYNCHRONOUS, tuple(engines)))
+    found = candidates(algorithm, env, graph, Space(SYNCHRONOUS, engines_here(env, None, local_cluster())))
     options = [option for option in found if option.keeps_result]
     predictions = search(predict, options, SEARCH_SECONDS)
     chosen = next(p for p in predictions if not p.is_estimate)
@@ -71,7 +67,7 @@ def one(grid: str, number: int) -> dict[str, Any]:
     for turn in range(ROUNDS + 1):
         for prediction, its_rates in zip(trained, rates, strict=True):
             if turn < ROUNDS or max(its_rates) > (1 + DIFFERENT) * min(its_rates):
-                its_rates.append(measured(prediction, configuration))
+                its_rates.append(measured_rate(algorithm, env_name, EnvOptions(), prediction, TRAIN_SECONDS))
     rows = [
         {
             "what": prediction.candidate.description,
@@ -82,29 +78,6 @@ def one(grid: str, number: int) -> dict[str, Any]:
         for prediction, its_rates in zip(trained, rates, strict=True)
     ]
     return {"number": number, "chosen": chosen.candidate.description, "seconds": seconds, "rows": rows}
-
-
-def measured(prediction: Any, configuration: Configuration) -> float:
-    """Steps per second of a candidate in training, without its first third."""
-    import fragmenta
-
-    algorithm, env, hyper_parameters = configuration
-    candidate = prediction.candidate
-    iteration = max(1, round(prediction.steps_per_second * prediction.simulation.seconds))
-    steps = max(LEAST_ITERATIONS * iteration, round(TRAIN_SECONDS * prediction.steps_per_second))
-    result = fragmenta.train(
-        algorithm,
-        env,
-        policy=candidate.policy,
-        engine=candidate.engine,
-        cluster=candidate.cluster,
-        total_steps=steps,
-        progress=False,
-        **hyper_parameters,
-    )
-    records = list(result.metrics)
-    first, last = records[len(records) // 3], records[-1]
-    return (last["steps"] - first["steps"]) / (last["seconds"] - first["seconds"])
 
 
 def main() -> None:

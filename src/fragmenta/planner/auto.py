@@ -6,12 +6,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fragmenta.algorithms import Algorithm
-from fragmenta.engines import engine_named
-from fragmenta.engines.base import EngineOptions
 from fragmenta.engines.this_machine import this_machine
 from fragmenta.envs import Environment
 from fragmenta.graph import Graph
-from fragmenta.planner.candidates import Candidate, Space, candidate_of, candidates, fragments_of, identity_of
+from fragmenta.planner.candidates import (
+    Candidate,
+    Space,
+    candidate_of,
+    candidates,
+    engines_here,
+    fragments_of,
+    identity_of,
+)
 from fragmenta.planner.predicting import predictor
 from fragmenta.planner.profile import Profile, profile_here
 from fragmenta.planner.search import CLEARLY, Prediction, Predictor, search
@@ -140,15 +146,11 @@ def _options(question: Question, space: Space, predict: Predictor) -> list[Candi
 
 def _space(question: Question) -> Space:
     """What to choose from: with environments on the host also processes, each of which steps some of them."""
-    env, default = question.env, question.default
-    is_bound = env.host_pool is not None and env.host_pool.spec.bound_here is not None
-    engines = [(default.engine, dataclasses.replace(default.cluster, devices=question.devices))]
-    if question.engine is None and env.host_pool and not is_bound:
-        others = engine_named("processes").cluster(EngineOptions())
-        engines.append(("processes", dataclasses.replace(default.cluster, devices=others.devices, apart=True)))
+    default = question.default
+    cluster = dataclasses.replace(default.cluster, devices=question.devices)
     return Space(
         policies=(*SYNCHRONOUS, *question.user_policies),
-        engines=tuple((name, cluster.apart, cluster) for name, cluster in engines),
+        engines=engines_here(question.env, question.engine, cluster),
         replicas=(question.replicas,) if question.replicas else (),
         lags=(default.cluster.lag,),
         merges=(question.merge,),

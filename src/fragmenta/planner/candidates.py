@@ -6,14 +6,19 @@ import functools
 import itertools
 from collections.abc import Iterator, Sequence
 
+import jax
+
 from fragmenta.algorithms import Algorithm
 from fragmenta.coordinator.plan import informed, project
+from fragmenta.engines import engine_named
+from fragmenta.engines.base import EngineOptions
 from fragmenta.envs import Environment
 from fragmenta.errors import ConfigError
 from fragmenta.graph import Fragment, Graph, Plan
 from fragmenta.planner.units import Unit, units
 from fragmenta.policies import POLICIES, Cluster, Policy, resolve
 from fragmenta.worker.backends.unrolling import UNROLL
+from fragmenta.worker.backends.xla import host_devices
 from fragmenta.worker.optimize import optimize
 from fragmenta.worker.steps import Schedule
 from fragmenta_host.options import cores
@@ -44,6 +49,11 @@ class Candidate:
         return self.policy if isinstance(self.policy, str) else getattr(self.policy, "__name__", "policy")
 
     @property
+    def is_beside(self) -> bool:
+        """Whether it leaves an accelerator idle, in favour of the CPU."""
+        return self.cluster.devices[0].startswith("cpu:") and jax.default_backend() != "cpu"
+
+    @property
     def keeps_result(self) -> bool:
         """Whether it gives the result of the plain program."""
         return not self.plan.lags
@@ -57,6 +67,7 @@ class Candidate:
         parts += [f"on {self.engine}"] if self.engine != "local" else []
         used = {device for program in self.plan.programs for device in program.fragment.devices}
         parts += [f"over {len(used)} devices"] if len(used) > 1 else []
+        parts += ["on the CPU"] if self.is_beside else []
         parts += [f"env-mode {self.env_mode}"] if self.env_mode else []
         parts += [] if self.merge else ["no-merge"]
         return " ".join(parts)
@@ -105,6 +116,21 @@ def candidates(algorithm: Algorithm, env: Environment, graph: Graph, space: Spac
                 if (key := identity_of(candidate)) not in known:
                     known.add(key)
                     yield from _by_env_mode(candidate, (None,) if is_apart else space.env_modes)
+
+
+def engines_here(env: Environment, engine: str | None, cluster: Cluster) -> tuple[tuple[str, bool, Cluster], ...]:
+    """The engines to choose from on this machine, as in `Space`, if the user leaves that open. Environments on the host
+    may be stepped by processes, and beside an accelerator all may be computed on the CPU: small networks take less time
+    there than values take to an accelerator and back."""
+    kind = engine_named(engine or "local")
+    engines = [(engine or "local", kind.apart, dataclasses.replace(cluster, apart=kind.apart))]
+    if engine is not None or env.host_pool is None or env.host_pool.spec.bound_here is not None:
+        return tuple(engines)
+    if not cluster.devices[0].startswith("cpu:") and host_devices():
+        engines.append(("local", False, dataclasses.replace(cluster, devices=("cpu:0",), apart=False)))
+    others = engine_named("processes").cluster(EngineOptions())
+    engines.append(("processes", True, dataclasses.replace(cluster, devices=others.devices, apart=True)))
+    return tuple(engines)
 
 
 def env_modes(env: Environment) -> tuple[str | None, ...]:

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from fragmenta.algorithms import Algorithm
 from fragmenta.coordinator.plan import project
-from fragmenta.engines import EngineOptions, engine_named
+from fragmenta.engines import engine_named
 from fragmenta.envs import Environment
 from fragmenta.errors import ConfigError
 from fragmenta.graph import Graph
-from fragmenta.planner.candidates import Candidate, Space, candidates, env_modes
+from fragmenta.planner.candidates import Candidate, Space, candidates, engines_here, env_modes
 from fragmenta.planner.efficiency import Goal
 from fragmenta.planner.memory import FragmentMemory, memory_of
 from fragmenta.planner.search import CLEARLY, Prediction, Predictor, search
@@ -65,17 +65,9 @@ class PlanComparison:
 
 
 def space_here(env: Environment, cluster: Cluster, engine: str | None, policies: Sequence[str | Policy]) -> Space:
-    """What to choose from on this machine: processes, too, where environments are on the host."""
-    names = [engine or "local"]
-    is_bound = env.host_pool is not None and env.host_pool.spec.bound_here is not None
-    if engine is None and env.host_pool and not is_bound:
-        names.append("processes")
-    engines = []
-    for name in names:
-        kind = engine_named(name)
-        whole = cluster if name == names[0] else kind.cluster(EngineOptions())
-        engines.append((name, kind.apart, dataclasses.replace(whole, apart=kind.apart)))
-    return Space(tuple(policies or POLICIES), tuple(engines), (), (0, 1), (True, False), env_modes(env))
+    """What to choose from on this machine."""
+    engines = engines_here(env, engine, cluster)
+    return Space(tuple(policies or POLICIES), engines, (), (0, 1), (True, False), env_modes(env))
 
 
 def space_elsewhere(
