@@ -53,7 +53,7 @@ from fragmenta.training.planning import (
 from fragmenta_host.options import cores
 
 MEASURED = 3
-"""How many of the fastest --measure runs."""
+"""How many of the best that may be chosen --measure runs."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +75,7 @@ class WantedOptions:
     seconds: float = 8.0
     """How long to measure what the plans compile, on this machine; the first is always measured."""
     measure: bool = False
-    """Run the best three here for a few seconds each, and print predicted beside measured."""
+    """Run the best three that may be chosen here for a few seconds each, and print predicted beside measured."""
     out: Path | None = None
     """The file to write: the simulated timeline of the choice (.pftrace), or with --scale a chart (.png or .svg)."""
 
@@ -221,7 +221,7 @@ def _show(title: str, comparison: PlanComparison) -> None:
         table.add_row(*row)
     _console().print(table)
     if comparison.others > 0:
-        print(f"{comparison.others} slower ones are not shown")
+        print(f"{comparison.others} others are not shown")
     if any(one.prediction.is_estimate for one in comparison.compared):
         print(f"{words.ESTIMATE} estimate: computed from operations and bytes instead of measured")
     for line in comparison.too_large:
@@ -255,7 +255,8 @@ def _measure(algorithm: Algorithm, env: str, options: EnvFlags, comparison: Plan
     """Run the best three and the choice, and print predicted beside measured; returns the steps per second by the `id`
     of the candidate."""
     print("measured here, in steady state:")
-    best, rates = comparison.compared[:MEASURED], {}
+    best = [one for one in comparison.compared if one.may_be_chosen(comparison.goal)][:MEASURED]
+    rates: dict[int, float] = {}
     for one in (*best, *([] if comparison.chosen in best else [comparison.chosen])):
         expected = one.steps_per_second
         rate = rates[id(one.candidate)] = measured_rate(algorithm, env, options, one.prediction, seconds=4.0)

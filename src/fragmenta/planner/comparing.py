@@ -18,7 +18,7 @@ from fragmenta.policies import POLICIES, Cluster, Policy
 from fragmenta.policies.machines import Machines
 
 SHOWN = 8
-"""So many of the fastest candidates are simulated in detail."""
+"""So many candidates are simulated in detail: half of them the best, the other half the best that may be chosen."""
 WORTH_FEWER = 0.5
 """Distribution policies that on all devices reach this share of the fastest are compared on fewer, too."""
 SIMULATED = 4
@@ -50,6 +50,10 @@ class Compared:
         """As predicted."""
         return self.prediction.steps_per_second
 
+    def may_be_chosen(self, goal: Goal) -> bool:
+        """Whether it keeps the result, or need not."""
+        return self.candidate.keeps_result or goal.objective == "return"
+
 
 @dataclasses.dataclass(frozen=True)
 class PlanComparison:
@@ -59,7 +63,7 @@ class PlanComparison:
     compared: tuple[Compared, ...]
     chosen: Compared
     others: int
-    """How many are not as good as these."""
+    """How many there are besides these."""
     too_large: tuple[str, ...]
     """A line on each that does not fit the memory of its devices."""
 
@@ -121,7 +125,9 @@ def compare_here(
     many of the best however long it takes."""
     fits, too_large = _fitting(predictor, _with_fast_stepping(predictor, options))
     ordered = _ordered(search(predictor, fits, seconds), goal)
-    while unknown := [p for p in ordered[:at_least] if p.is_estimate and predictor.measure(p.candidate, math.inf)]:
+    while unknown := [
+        p for p in _eligible(ordered, goal)[:at_least] if p.is_estimate and predictor.measure(p.candidate, math.inf)
+    ]:
         again = {id(prediction): predictor.predict(prediction.candidate) for prediction in unknown}
         ordered = _ordered([again.get(id(p), p) for p in ordered], goal)
     return _comparison(predictor, fits, ordered, too_large, goal)
@@ -172,6 +178,12 @@ def _value(prediction: Prediction, goal: Goal) -> float:
     return goal.value(prediction.steps_per_second, prediction.candidate.plan, prediction.simulation.lag)
 
 
+def _eligible(ordered: Sequence[Prediction], goal: Goal) -> list[Prediction]:
+    """Those that may be chosen: for speed the ones that keep the result, if there are any, for a return all."""
+    is_free = goal.objective == "return"
+    return [one for one in ordered if is_free or one.candidate.keeps_result] or list(ordered)
+
+
 def _comparison(
     predictor: Predictor,
     options: list[Candidate],
@@ -179,15 +191,15 @@ def _comparison(
     too_large: Sequence[str],
     goal: Goal,
 ) -> PlanComparison:
-    """Choose one: for speed among those that keep the result, for a return among all."""
-    is_free = goal.objective == "return"
-    eligible = [prediction for prediction in ordered if is_free or prediction.candidate.keeps_result] or list(ordered)
+    """Choose one of those that may be chosen."""
+    eligible = _eligible(ordered, goal)
     measured = [prediction for prediction in eligible if not prediction.is_estimate] or eligible
     best_value = max(_value(prediction, goal) for prediction in measured)
     near = [prediction for prediction in measured if _value(prediction, goal) * CLEARLY >= best_value]
     order = {id(option): i for i, option in enumerate(options)}
     best = min(near, key=lambda prediction: order[id(prediction.candidate)])  # the simplest comes first
-    rows = _ordered([*(prediction for prediction in ordered[:SHOWN] if prediction is not best), best], goal)
+    worth_a_row = {id(one): one for one in (best, *ordered[: SHOWN // 2], *eligible[: SHOWN // 2], *ordered)}
+    rows = _ordered(list(worth_a_row.values())[:SHOWN], goal)
     compared = tuple(
         Compared(
             one,

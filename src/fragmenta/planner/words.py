@@ -73,14 +73,13 @@ def reason(comparison: PlanComparison) -> str:
 
 def _because(comparison: PlanComparison) -> str:
     chosen, goal = comparison.chosen, comparison.goal
-    is_free = goal.objective == "return" or not chosen.candidate.keeps_result
-    others = [one for one in comparison.compared if one is not chosen and (is_free or one.candidate.keeps_result)]
+    is_free = not chosen.may_be_chosen(goal)  # then there is nothing else
+    others = [one for one in comparison.compared if one is not chosen and (is_free or one.may_be_chosen(goal))]
     second = max(others, key=lambda one: _value(one, goal), default=None)
     if second is None and not chosen.candidate.keeps_result:
         return "it is the only one of these that can run, though it changes the result"
     if second is None:
-        rest = "the others that keep it are slower" if comparison.others > 0 else "there is no other that can run"
-        return f"it is the fastest that keeps the result of the plain program; {rest}"
+        return "it is the only one that can run and keeps the result of the plain program"
     name, ratio = second.candidate.description, _value(chosen, goal) / _value(second, goal)
     if ratio < 1 / CLEARLY:
         estimate = f"{rate_text(second.steps_per_second)} steps/s is an estimate for {name}"
