@@ -80,7 +80,10 @@ class PlanCosts:
             return Hop(cost.send, cost.receive, cost.way, size, math.inf)
         cost, link = self._channels.message("socket", size), self._machines.between(source, target)
         shared = {f"out of {nodes[0].name}": 1.0, f"into {nodes[1].name}": 1.0}
-        return Hop(cost.send, cost.receive, link.latency, size, min(link.bandwidth, size / cost.way), shared)
+        copying = cost.way - self._channels.message("socket").way  # while the bytes are on their way
+        seconds = max(size / link.bandwidth, copying)
+        bandwidth = size / seconds if size else link.bandwidth
+        return Hop(cost.send, cost.receive, link.latency, size, bandwidth, shared)
 
     def resources(self, program: Program, replica: int, cost: Cost) -> Mapping[str, float]:
         """Cores, or the device, and the interpreter of a process."""
