@@ -18,12 +18,13 @@ from fragmenta.planner.candidates import (
     fragments_of,
     identity_of,
 )
+from fragmenta.planner.collecting import without_collecting
 from fragmenta.planner.predicting import predictor
 from fragmenta.planner.profile import Profile, profile_here
 from fragmenta.planner.search import CLEARLY, Prediction, Predictor, search
 from fragmenta.policies import POLICIES, Cluster, Policy
 
-SHARE, MOST_SECONDS, LEAST_SECONDS = 0.2, 8.0, 3.0
+SHARE, MOST_SECONDS, LEAST_SECONDS = 0.2, 6.5, 3.0
 """Measuring what may turn out to be slower may take this share of the time of training, at most so many seconds; with
 less than the last, it is not worth beginning."""
 FIRST_ONLY = 1e-3
@@ -141,7 +142,8 @@ def faster(question: Question, current: Decision) -> Decision | None:
 def _options(question: Question, space: Space, predict: Predictor) -> list[Candidate]:
     """Candidates that keep the result and fit the memory."""
     everything = candidates(question.algorithm, question.env, question.graph, space)
-    return [option for option in everything if option.keeps_result and not predict.shortage(option)]
+    with without_collecting():
+        return [option for option in everything if option.keeps_result and not predict.shortage(option)]
 
 
 def _space(question: Question) -> Space:

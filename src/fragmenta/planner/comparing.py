@@ -11,9 +11,10 @@ from fragmenta.envs import Environment
 from fragmenta.errors import ConfigError
 from fragmenta.graph import Graph
 from fragmenta.planner.candidates import Candidate, Space, candidates, engines_here, env_modes
+from fragmenta.planner.collecting import without_collecting
 from fragmenta.planner.efficiency import Goal
 from fragmenta.planner.memory import FragmentMemory, memory_of
-from fragmenta.planner.search import CLEARLY, Prediction, Predictor, search
+from fragmenta.planner.search import BRIEF, CLEARLY, Prediction, Predictor, search
 from fragmenta.policies import POLICIES, Cluster, Policy
 from fragmenta.policies.machines import Machines
 
@@ -27,8 +28,6 @@ ALIKE = 1.15
 """Ways to step environments that take up to so many times as long as the fastest are compared in whole plans."""
 FEW_DEVICES = 8
 """On described machines with more devices, what shares one is always merged, so that there is less to compare."""
-BRIEF = 1, 1
-"""Iterations that are simulated of them: one before that which counts."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,6 +102,7 @@ def options_in(algorithm: Algorithm, env: Environment, graph: Graph, space: Spac
     return options
 
 
+@without_collecting()
 def options_elsewhere(
     predictor: Predictor, algorithm: Algorithm, env: Environment, graph: Graph, space: Space
 ) -> list[Candidate]:
@@ -133,6 +133,7 @@ def compare_here(
     return _comparison(predictor, fits, ordered, too_large, goal)
 
 
+@without_collecting()
 def compare_elsewhere(predictor: Predictor, options: Sequence[Candidate], goal: Goal) -> PlanComparison:
     """Compare candidates for machines that are only described, by estimates; the choice is simulated in full."""
     fits, too_large = _fitting(predictor, options)

@@ -8,6 +8,7 @@ from fragmenta.algorithms import Algorithm
 from fragmenta.envs import Environment
 from fragmenta.errors import ConfigError
 from fragmenta.planner.candidates import Candidate, candidate_of, identity_of
+from fragmenta.planner.collecting import without_collecting
 from fragmenta.planner.predicting import predictor
 from fragmenta.planner.profile import Profile
 from fragmenta.planner.search import Predictor
@@ -72,6 +73,7 @@ def machines_with(machines: Machines, count: int) -> Machines:
     return Machines(tuple(nodes), machines.link)
 
 
+@without_collecting()
 def scale(
     algorithm: Algorithm,
     env: Environment,

@@ -16,12 +16,14 @@ from fragmenta.planner.memory import memory_of, shortage
 from fragmenta.planner.plan_costs import PlanCosts
 from fragmenta.planner.profile import Profile
 from fragmenta.planner.shortening import iteration_seconds
-from fragmenta.planner.simulate import Simulation, simulate
+from fragmenta.planner.simulate import MOST_SIMULATED, Simulation, simulate
 from fragmenta.planner.units import Unit
 from fragmenta.policies.machines import Machines
 
 PROMISING = 0.6
 """Candidates whose estimate is below this share of the best one are not measured."""
+BRIEF = 1, 1
+"""Iterations that are simulated for an estimate: one before that which counts."""
 CLEARLY = 1.03
 """A candidate has to be so much faster than a simpler one to be chosen."""
 
@@ -123,19 +125,33 @@ class Predictor:
 
 
 def search(predictor: Predictor, options: Sequence[Candidate], seconds: float) -> list[Prediction]:
-    """Predictions of all candidates, the fastest first. The first is measured, and promising others for a while."""
+    """Predictions of all candidates, the fastest first. The first is measured, and promising others for a while: none
+    is begun that would not be half done by then, if it took as long as the one before."""
+    began = time.monotonic()
     for option in options[:1] if seconds > 0 else ():  # the simplest: what is learned from it corrects the estimates
         predictor.measure(option, math.inf)
+    took = time.monotonic() - began
     end = time.monotonic() + seconds
     attempted = {id(option) for option in options[:1]}
-    while time.monotonic() < end:
-        predictions = {id(option): predictor.predict(option) for option in options}
-        ranked = sorted(predictions.values(), key=lambda prediction: -prediction.steps_per_second)
-        least = PROMISING * max(prediction.steps_per_second for prediction in ranked)
+    known: dict[int, Prediction] = {}
+    while True:
+        # What is known stays; of an estimate, which may change with whatever is measured, little is simulated.
+        for option in options:
+            if id(option) not in known and predictor.is_known(option):
+                known[id(option)] = predictor.predict(option)
+        predictions = [known.get(id(option)) or predictor.predict(option, *_settings(option)) for option in options]
+        ranked = sorted(predictions, key=lambda prediction: -prediction.steps_per_second)
+        least = PROMISING * ranked[0].steps_per_second
         waiting = [p.candidate for p in ranked if p.steps_per_second >= least and id(p.candidate) not in attempted]
-        waiting = [candidate for candidate in waiting if not predictor.is_known(candidate)]
-        if not waiting:
-            break
+        waiting = [candidate for candidate in waiting if id(candidate) not in known]
+        if not waiting or time.monotonic() + took / 2 >= end:
+            return ranked
         attempted.add(id(waiting[0]))
+        began = time.monotonic()
         predictor.measure(waiting[0], end)
-    return sorted((predictor.predict(option) for option in options), key=lambda p: -p.steps_per_second)
+        took = time.monotonic() - began
+
+
+def _settings(option: Candidate) -> tuple[Any, ...]:
+    """Those of `simulate` for an estimate; how far a candidate lags behind takes longer to be steady."""
+    return (MOST_SIMULATED, BRIEF) if option.keeps_result else ()
