@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from fragmenta.engines.replica import hosts_environments
 from fragmenta.graph import Plan, Program
@@ -31,14 +31,16 @@ class PlanCosts:
         is_apart: bool,
         is_here: bool,
         stepping: Callable[[int], Cost | None],
+        shares: Sequence[float] = (),
     ) -> None:
         """`is_apart`: whether workers are processes; `is_here`: whether the machines are the one at hand; `stepping`
-        returns the cost of a step of one of so many lanes of host environments."""
+        returns the cost of a step of one of so many lanes of host environments; `shares` are what other processes
+        leave of the cores of the machine at hand, by default all."""
         self._channels = Channels(profile)
         slower = self._channels.message("python").send / PYTHON_SECONDS
         self.overheads = Overheads(*(slower * seconds for seconds in dataclasses.astuple(OVERHEADS)))
         self._plan, self._profile, self._machines = plan, profile, machines
-        self._is_apart, self._is_here, self._stepping = is_apart, is_here, stepping
+        self._is_apart, self._is_here, self._stepping, self._shares = is_apart, is_here, stepping, shares
         self._units = {id(unit.segment): unit for unit in units}
 
     @property
@@ -101,10 +103,11 @@ class PlanCosts:
     @property
     def capacities(self) -> Mapping[str, float]:
         """Cores by node, one program at a time per accelerator, the bytes of a network."""
-        cores = {node.name: float(node.cores) for node in self._machines.nodes}
+        shares = {node.name: self._shares or (1.0,) * node.cores for node in self._machines.nodes}
+        cores = {name: sum(each) for name, each in shares.items()}
         accelerators = {name: 1.0 for name in self._machines.devices if self.device(name).kind != "cpu"}
         networks = {f"{way} {node.name}": 1.0 for node in self._machines.nodes for way in ("out of", "into")}
-        single = {f"{node.name}, core {i}": 1.0 for node in self._machines.nodes for i in range(node.cores)}
+        single = {f"{name}, core {i}": share for name, each in shares.items() for i, share in enumerate(each)}
         return cores | single | accelerators | networks
 
     def node_of(self, device: str) -> str:

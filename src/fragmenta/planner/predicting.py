@@ -13,6 +13,7 @@ from fragmenta.engines.this_machine import this_machine
 from fragmenta.envs import Environment
 from fragmenta.graph import Graph
 from fragmenta.planner.candidates import Candidate
+from fragmenta.planner.contention import available_cores
 from fragmenta.planner.costs import Cost
 from fragmenta.planner.hosting import stepping_cost
 from fragmenta.planner.profile import Profile
@@ -30,7 +31,8 @@ def predictor(
     step: Cost | None = None,
 ) -> Predictor:
     """Predicts candidates for machines, by default the one at hand. For others everything is estimated, but for the
-    environments on the host, which are taken to be as fast as here unless the cost of a lane's step is given."""
+    environments on the host, which are taken to be as fast as here unless the cost of a lane's step is given. Of the
+    cores of the machine at hand, it counts what other processes leave."""
 
     @functools.cache
     def state() -> Sequence[Any]:
@@ -63,4 +65,5 @@ def predictor(
         )
 
     is_here = machines is None
-    return Predictor(profile, machines or this_machine(), is_here, state, stepping, steps)
+    shares = available_cores() if is_here else ()
+    return Predictor(profile, machines or this_machine(), is_here, state, stepping, steps, shares)

@@ -50,11 +50,13 @@ class Predictor:
         state: Callable[[], Sequence[Any]],
         stepping: Callable[[Candidate, bool], Cost | None],
         steps: Callable[[Candidate], int],
+        shares: Sequence[float] = (),
     ) -> None:
         """`state` returns the initial leaves of the state, `stepping` what a step of a lane of host environments costs,
-        as measured or else as is known already, `steps` the environment steps of an iteration."""
+        as measured or else as is known already, `steps` the environment steps of an iteration; `shares` are what other
+        processes leave of the cores of the machine at hand, by default all."""
         self.profile, self.machines, self._is_here = profile, machines, is_here
-        self._state, self._stepping, self._steps = state, stepping, steps
+        self._state, self._stepping, self._steps, self._shares = state, stepping, steps, shares
         self._rates: dict[tuple[int, int], tuple[Candidate, float]] = {}
         """What `rate` found, by the id of the candidate, which is kept alive so that no other one gets it."""
 
@@ -121,6 +123,7 @@ class Predictor:
             candidate.is_apart,
             self._is_here,
             lambda _: self._stepping(candidate, quickly),
+            self._shares,
         )
 
 
