@@ -57,6 +57,8 @@ def test_what_was_measured_is_remembered_for_the_same_work(no_profile: Path, mon
     assert json.loads(path.read_text())["notes"]
     monkeypatch.setattr(search, "measure_units", None)
     assert decide(question()) == first
+    with pytest.raises(TypeError):  # another program has to be measured
+        decide(question(dataclasses.replace(SMALL, hidden=(16,))))
     assert decide(question(dataclasses.replace(SMALL, learning_rate=1e-4))) == first
 
 
@@ -152,13 +154,16 @@ def test_what_was_run_says_more_than_what_was_predicted() -> None:
     asked = question()
     decide(asked)
     profile = profile_here(this_machine())
-    options = list(candidates(asked.algorithm, asked.env, asked.graph, Space(("fused", "central"), ENGINES)))
-    predictions = search.search(predictor(asked.algorithm, asked.env, asked.graph, profile), options, math.inf)
-    central = next(p for p in predictions if p.candidate.name == "central")
-    auto.remember(asked, predictions, {id(central.candidate): 123.0}, profile)
+    space = Space(("fused", "single_learner_coarse"), (("local", False, Cluster(asked.devices)),), (1,))
+    options = list(candidates(asked.algorithm, asked.env, asked.graph, space))
+    predict = predictor(asked.algorithm, asked.env, asked.graph, profile)
+    assert all([predict.measure(option, math.inf) for option in options])
+    predictions = [predict.predict(option) for option in options]
+    coarse = next(p for p in predictions if p.candidate.name == "single_learner_coarse")
+    auto.remember(asked, predictions, {id(coarse.candidate): 123.0}, profile)
     decision = decide(asked)
-    assert (decision.policy, decision.steps_per_second) == ("central", 123.0)
-    assert "central x1, measured 123 steps/s" in decision.reason
+    assert (decision.policy, decision.steps_per_second) == ("single_learner_coarse", 123.0)
+    assert "single_learner_coarse x1 over 2 devices, measured 123 steps/s" in decision.reason
     auto.remember(asked, predictions, {}, profile)
     assert decide(asked) == decision, "a later comparison without runs keeps what was measured"
 

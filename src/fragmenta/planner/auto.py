@@ -17,6 +17,7 @@ from fragmenta.planner.candidates import (
     engines_here,
     fragments_of,
     identity_of,
+    kind_of_plan,
 )
 from fragmenta.planner.collecting import without_collecting
 from fragmenta.planner.predicting import predictor
@@ -131,7 +132,7 @@ def faster(question: Question, current: Decision) -> Decision | None:
     assert first is not None
     predict = predictor(question.algorithm, question.env, question.graph, Profile())
     options = _options(question, _space(question), predict)
-    others = [option for option in options if identity_of(option) != identity_of(first)]
+    others = [option for option in options if kind_of_plan(option) != kind_of_plan(first)]
     predictions = [p for p in search(predict, [first, *others], AGAIN_SECONDS) if not p.is_estimate]
     present = next((p for p in predictions if p.candidate is first), None)
     if present is None or predictions[0].steps_per_second < WORTH_CHANGING * present.steps_per_second:

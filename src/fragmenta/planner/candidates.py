@@ -113,7 +113,7 @@ def candidates(algorithm: Algorithm, env: Environment, graph: Graph, space: Spac
                 if (key := (engine, lag, merged)) in placed:
                     continue
                 placed.add(key)
-                if (key := identity_of(candidate)) not in known:
+                if (key := kind_of_plan(candidate)) not in known:
                     known.add(key)
                     yield from _by_env_mode(candidate, (None,) if is_apart else space.env_modes)
 
@@ -179,12 +179,19 @@ def candidate_of(graph: Graph, policy: str | Policy, engine: str, cluster: Clust
     return Candidate(policy, engine, cluster, plan, schedules, cluster.apart, merge)
 
 
+def kind_of_plan(candidate: Candidate) -> tuple[object, ...]:
+    """Equal for candidates for one algorithm that do the same: all stages in one program on one device are one plan,
+    whatever its fragment is called and however it calls them."""
+    plan = candidate.plan
+    if len(plan.programs) == 1 and (alone := plan.programs[0]).parts == 1:
+        return candidate.engine, alone.fragment.devices
+    return identity_of(candidate)
+
+
 def identity_of(candidate: Candidate) -> tuple[object, ...]:
     """Equal for candidates that do the same: the same programs on the same devices with the same crossings, which step
     environments in the same way."""
     plan = candidate.plan
-    if len(plan.programs) == 1 and (alone := plan.programs[0]).parts == 1:
-        return candidate.engine, alone.fragment.devices  # all stages in one program, whatever its fragment is called
     programs = tuple(
         (
             tuple(unit.identity for unit in its_units),
