@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from planner import percentile
+from planner_report import percentile
 
 COUNTS = 1, 2, 4, 8, 16
 PROGRAMS: tuple[tuple[str, str, dict[str, Any]], ...] = (

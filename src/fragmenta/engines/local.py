@@ -22,8 +22,8 @@ from fragmenta.worker.execute import DeadlineError, Worker
 from fragmenta.worker.outcome import Outcome
 
 REPORTS_AHEAD = 4
-"""How many reports a worker may be ahead of the caller before it waits; the iterations of a burst are already computed
-by then."""
+"""How often a worker may report before it waits for the caller. It reports all iterations of a burst at once: threads
+that take turns for each would take longer than short iterations do."""
 
 
 class LocalEngine:
@@ -78,6 +78,7 @@ class LocalEngine:
             for worker in self._workers:
                 worker.restore(split_in_flight(self.plan, in_flight, worker))
         self._reports = [self._channel(REPORTS_AHEAD) for _ in self._workers]
+        self._reported: list[collections.deque[Outcome]] = [collections.deque() for _ in self._workers]
 
     def run(self, iterations: int) -> Iterator[IterationReport]:
         """Train, and yield a report per iteration. An error in any worker is re-raised here.
@@ -160,8 +161,7 @@ class LocalEngine:
                 while left:
                     outcomes = worker.iterate(left)
                     left -= len(outcomes)
-                    for outcome in outcomes:
-                        self._reports[index].send(outcome, float("inf"))
+                    self._reports[index].send(outcomes, float("inf"))
         except ClosedError:
             pass
         except BaseException as error:
@@ -180,11 +180,13 @@ class LocalEngine:
 
     def _report(self, iteration: int) -> IterationReport:
         outcomes: list[Outcome] = []
-        for worker, reports in zip(self._workers, self._reports, strict=True):
+        for worker, reports, reported in zip(self._workers, self._reports, self._reported, strict=True):
             if self._runs_freely(worker):
                 continue
             try:
-                outcomes.append(reports.recv(self.deadline * 2))
+                if not reported:
+                    reported.extend(reports.recv(self.deadline * 2))
+                outcomes.append(reported.popleft())
             except ClosedError:
                 self._raise_failure()
             except TimeoutError:

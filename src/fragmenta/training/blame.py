@@ -16,7 +16,8 @@ from fragmenta.tracing.iteration import iteration
 
 def is_finite(tree: Any) -> bool:
     """Whether all floating-point leaves are finite."""
-    return all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.inexact))
+    leaves = jax.tree.leaves(tree)
+    return all(np.isfinite(x).all() for x in leaves if x.dtype.kind == "f" or jnp.issubdtype(x.dtype, jnp.inexact))
 
 
 def first_bad_stage(algorithm: Algorithm, env: Environment, graph: Graph, state: Any, iterations: int) -> str | None:

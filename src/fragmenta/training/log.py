@@ -78,7 +78,9 @@ class RunLog:
 
     def add(self, report: Any) -> None:
         """Count an iteration; `commit` stores its record."""
-        values = jax.device_get(report.metrics)
+        values = report.metrics
+        if any(isinstance(value, jax.Array) for value in values.values()):
+            values = jax.device_get(values)
         metrics = {name: values[i] for i, name in enumerate(self._run.plan.graph.metric_names)}
         self.losses = {name: value for name, value in metrics.items() if name not in TOTALS}
         self.steps += self._run.planned.steps_per_iteration
