@@ -17,6 +17,9 @@ OVERHEADS = Overheads(round=1.5e-5, iteration=4.5e-4, report=9e-5)
 """Of workers and of the loop of a run, as runs showed them beside their simulation where some work in Python takes
 `PYTHON_SECONDS`; elsewhere they are as much slower or faster as that is."""
 PYTHON_SECONDS = 3.8e-4
+FIRST_WINDOW = 14_480
+"""Bytes that TCP sends before it hears from the other side. What a connection sends at once, iteration by iteration, is
+spread over about a round trip also later: its rate is estimated from what it delivered before."""
 
 
 class PlanCosts:
@@ -85,7 +88,8 @@ class PlanCosts:
         copying = cost.way - self._channels.message("socket").way  # while the bytes are on their way
         seconds = max(size / link.bandwidth, copying)
         bandwidth = size / seconds if size else link.bandwidth
-        return Hop(cost.send, cost.receive, link.latency, size, bandwidth, shared)
+        trips = 3 if size > FIRST_WINDOW else 1  # one way, and for the rest after what came back
+        return Hop(cost.send, cost.receive, trips * link.latency, size, bandwidth, shared)
 
     def resources(self, program: Program, replica: int, cost: Cost) -> Mapping[str, float]:
         """Cores, or the device, and the interpreter of a process."""
