@@ -47,7 +47,7 @@ def one(grid: str, number: int) -> dict[str, Any]:
     from fragmenta.planner.candidates import Space, candidates, engines_here
     from fragmenta.planner.predicting import predictor
     from fragmenta.planner.profile import Profile
-    from fragmenta.planner.search import search
+    from fragmenta.planner.search import CLEARLY, search
     from fragmenta.tracing.trace import trace
 
     name, env_name, hyper_parameters = GRIDS[grid][number]
@@ -59,7 +59,10 @@ def one(grid: str, number: int) -> dict[str, Any]:
     found = candidates(algorithm, env, graph, Space(SYNCHRONOUS, engines_here(env, None, local_cluster())))
     options = [option for option in found if option.keeps_result]
     predictions = search(predict, options, SEARCH_SECONDS)
-    chosen = next(p for p in predictions if not p.is_estimate)
+    known = {id(p.candidate): p for p in predictions if not p.is_estimate}
+    fastest = max(p.steps_per_second for p in known.values())
+    simplest_first = (known[id(option)] for option in options if id(option) in known)
+    chosen = next(p for p in simplest_first if CLEARLY * p.steps_per_second >= fastest)
     seconds = time.monotonic() - began
     default = next(p for p in predictions if p.candidate is options[0])
     trained = list({id(p): p for p in (chosen, *predictions[:MEASURED], default)}.values())

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from fragmenta import Cluster, Fragment
 from fragmenta.cli import plan
 from fragmenta.cli.main import main
 from fragmenta.planner import search
@@ -23,6 +24,11 @@ def mistake(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return output.err
 
 
+def misplaced(stages: Any, cluster: Cluster) -> list[Fragment]:
+    """A distribution policy that names a stage that there is not."""
+    return [Fragment("all", (*stages, "nonesuch"), cluster.devices[:1])]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -38,6 +44,7 @@ def mistake(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (["--scale", "1..4", "--objective", "return"], "leave out --objective"),
         (["--objective", "returns"], "objective"),
         (["--policy", "auto,fussed"], "unknown distribution policy 'fussed'"),
+        (["--cluster", "laptop", "--policy", "auto", f"{__name__}:misplaced"], "unknown stage 'nonesuch'"),
         (["--out", "plan.txt"], "choose a name that ends in .pftrace"),
         (["--out", "nowhere/plan.pftrace"], "there is no directory 'nowhere'"),
         (["--scale", "1..4", "--out", "plan.pftrace"], "choose a name that ends in .png or .svg"),

@@ -4,19 +4,20 @@ import dataclasses
 import json
 import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
 import numpy as np
 import pytest
 
-from fragmenta import PPO, Cluster, ConfigError, Fragment, RunOptions, make, train
+from fragmenta import PPO, Cluster, ConfigError, EnvOptions, Fragment, RunOptions, make, train
 from fragmenta.engines.this_machine import this_machine
 from fragmenta.planner import auto, search
 from fragmenta.planner.auto import Decision, Question, decide, faster
 from fragmenta.planner.candidates import Space, candidates
 from fragmenta.planner.predicting import predictor
-from fragmenta.planner.profile import profile_here
+from fragmenta.planner.profile import Profile, profile_here
 from fragmenta.tracing.trace import trace
 
 SMALL = PPO(num_envs=4, horizon=8, hidden=(8,), epochs=1, minibatches=2, total_steps=10**9)
@@ -53,7 +54,7 @@ def test_what_was_measured_is_remembered_for_the_same_work(no_profile: Path, mon
     first = decide(question())
     assert first.steps_per_second is not None
     assert f"predicted {first.steps_per_second:,.0f} steps/s" in first.reason
-    (path,) = (no_profile / "fragmenta" / "profiles").iterdir()
+    (path,) = (no_profile / "fragmenta" / "profiles").glob("*.json")
     assert json.loads(path.read_text())["notes"]
     monkeypatch.setattr(search, "measure_units", None)
     assert decide(question()) == first
@@ -64,10 +65,33 @@ def test_what_was_measured_is_remembered_for_the_same_work(no_profile: Path, mon
 
 def test_a_damaged_profile_is_an_empty_one(no_profile: Path) -> None:
     decide(question())
-    (path,) = (no_profile / "fragmenta" / "profiles").iterdir()
+    (path,) = (no_profile / "fragmenta" / "profiles").glob("*.json")
     path.write_text(path.read_text()[:-40])
     assert decide(question()).steps_per_second is not None
     assert json.loads(path.read_text())["notes"]
+
+
+@pytest.mark.parametrize("content", ["[]", "null", "5", '{"schema": 2, "notes": null, "units": {}}', '{"schema": 2}'])
+def test_a_profile_of_another_shape_is_an_empty_one(no_profile: Path, content: str) -> None:
+    path = no_profile / "profile.json"
+    path.write_text(content)
+    profile = Profile(path)
+    assert (profile.notes, profile.units) == ({}, {})
+    profile.notes["a"] = 1
+    profile.keep()
+    assert Profile(path).notes == {"a": 1}
+
+
+def test_what_two_runs_at_once_find_is_all_kept(no_profile: Path) -> None:
+    path = no_profile / "profile.json"
+    one, two = Profile(path), Profile(path)
+    one.notes["a"] = [1]
+    two.notes["b"] = [2]
+    one.keep()
+    two.keep()
+    assert Profile(path).notes == {"a": [1], "b": [2]}
+    one.keep()  # what it did not change since is not what it read
+    assert Profile(path).notes == {"a": [1], "b": [2]}
 
 
 def test_replicas_that_the_user_chose_stay() -> None:
@@ -127,6 +151,43 @@ def test_what_was_measured_with_a_policy_of_the_users_is_remembered_with_it(monk
     assert decide(asked).policy is thirds
 
 
+def of_devices(count: int) -> Any:
+    """A distribution policy of a user's, made by a function."""
+
+    def devices(stages: tuple[str, ...], cluster: Cluster) -> list[Fragment]:
+        return [Fragment(stage, (stage,), cluster.devices[i % count :][:1]) for i, stage in enumerate(stages)]
+
+    return devices
+
+
+def test_policies_of_one_name_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auto, "SYNCHRONOUS", ())
+    one, two = of_devices(1), of_devices(2)
+    monkeypatch.setattr(auto, "search", lambda predict, options, seconds: [prediction_of(x) for x in options])
+    for best in (one, two):
+
+        def prediction_of(option: Any, best: Any = best) -> Any:
+            return SimpleNamespace(
+                candidate=option, steps_per_second=1e3 + 1e3 * (option.policy is best), is_estimate=False
+            )
+
+        asked = question(dataclasses.replace(SMALL, num_envs=8 if best is one else 16), user_policies=(one, two))
+        assert decide(dataclasses.replace(asked, merge=False)).policy is best
+
+
+def test_environments_of_other_arguments_are_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def about(ends: int) -> Question:
+        env = make("host_envs:Counter", EnvOptions(env_args={"ends": ends}))
+        default = Decision("single_learner_coarse", "local", Cluster(("cpu:0",), 1))
+        return question(env=env, graph=trace(SMALL, env), default=default, devices=("cpu:0",), engine="local")
+
+    assert decide(about(10)).steps_per_second is not None
+    monkeypatch.setattr(search, "measure_units", None)
+    assert decide(about(10)).steps_per_second is not None
+    with pytest.raises(TypeError):
+        decide(about(20))
+
+
 @pytest.mark.parametrize(
     ("policy", "message"),
     [
@@ -136,6 +197,8 @@ def test_what_was_measured_with_a_policy_of_the_users_is_remembered_with_it(monk
         ("auto,replay", "replay"),
         ("fused,central", "policy is 'fused, central': name one distribution policy, or auto and others"),
         (("auto", lambda stages, cluster: "none"), "must return a list of Fragment"),
+        (("auto", lambda stages, cluster: None), "must return a list of Fragment, got None"),
+        ("auto,", "policy is 'auto,': a name is missing beside a comma"),
     ],
 )
 def test_policies_that_cannot_be_compared_are_one_line(policy: Any, message: str) -> None:
@@ -157,7 +220,7 @@ def test_what_was_run_says_more_than_what_was_predicted() -> None:
     space = Space(("fused", "single_learner_coarse"), (("local", False, Cluster(asked.devices)),), (1,))
     options = list(candidates(asked.algorithm, asked.env, asked.graph, space))
     predict = predictor(asked.algorithm, asked.env, asked.graph, profile)
-    assert all([predict.measure(option, math.inf) for option in options])
+    assert all(predict.measure(option, math.inf) for option in options)
     predictions = [predict.predict(option) for option in options]
     coarse = next(p for p in predictions if p.candidate.name == "single_learner_coarse")
     auto.remember(asked, predictions, {id(coarse.candidate): 123.0}, profile)

@@ -20,6 +20,7 @@ from fragmenta.errors import ConfigError
 from fragmenta.pictures.scaling_picture import draw_scaling
 from fragmenta.planner import words
 from fragmenta.planner.auto import Question, remember
+from fragmenta.planner.candidates import check_placeable
 from fragmenta.planner.comparing import (
     Compared,
     PlanComparison,
@@ -196,6 +197,7 @@ def _compared(
     graph = trace(algorithm, env)
     if machines:
         space = space_elsewhere(machines, algorithm.num_envs, wanted.engine, _expanded(wanted), wanted.replicas)
+        check_placeable(_named(wanted), graph, space)
         predict = predictor(algorithm, env, graph, profile, machines)
         choose = options_in if wanted.replicas else functools.partial(options_elsewhere, predict)
         return compare_elsewhere(
@@ -204,6 +206,7 @@ def _compared(
     cluster = engine_named(wanted.engine or DEFAULT_ENGINE).cluster(EngineOptions())
     space = space_here(env, cluster, wanted.engine, _expanded(wanted))
     space = dataclasses.replace(space, replicas=wanted.replicas)
+    check_placeable(_named(wanted), graph, space)
     options = options_in(algorithm, env, graph, space)
     at_least = MEASURED if wanted.measure else 0
     goal = Goal(algorithm, wanted.objective)

@@ -1,7 +1,7 @@
 """From a graph and a distribution policy to a plan: the passes in order."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from fragmenta.coordinator.merge import merge as merge_fragments
 from fragmenta.coordinator.place import place
@@ -30,11 +30,12 @@ def project(graph: Graph, policy: str | Policy, cluster: Cluster, merge: bool = 
     cluster = informed(cluster, graph)
     function = resolve(policy)
     name = policy if isinstance(policy, str) else getattr(policy, "__name__", "policy")
-    fragments = list(function(graph.top_stages, cluster))
+    returned = function(graph.top_stages, cluster)
+    fragments = list(returned) if isinstance(returned, Iterable) else []
     invalid_items = [item for item in fragments if not isinstance(item, Fragment)]
     if invalid_items or not fragments:
-        returned = invalid_items or fragments
-        raise ConfigError(f"distribution policy '{name}' must return a list of Fragment, got {returned}")
+        wrong = invalid_items or returned
+        raise ConfigError(f"distribution policy '{name}' must return a list of Fragment, got {wrong}")
     placement = place(graph, fragments, cluster)
     if cluster.replay == "host":
         _check_in_host_memory(placement.fragments, name)

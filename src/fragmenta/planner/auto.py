@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -24,6 +25,7 @@ from fragmenta.planner.predicting import predictor
 from fragmenta.planner.profile import Profile, profile_here
 from fragmenta.planner.search import CLEARLY, Prediction, Predictor, search
 from fragmenta.policies import POLICIES, Cluster, Policy
+from fragmenta_host.makers import Pickled
 
 SHARE, MOST_SECONDS, LEAST_SECONDS = 0.2, 6.5, 3.0
 """Measuring what may turn out to be slower may take this share of the time of training, at most so many seconds; with
@@ -97,7 +99,7 @@ def decide(question: Question) -> Decision:
         known = {id(p.candidate): p for p in predictions if not p.is_estimate}
         if not known:
             return default
-        profile.notes[key] = [_row(known[id(option)]) for option in options if id(option) in known]
+        profile.notes[key] = [_row(question, known[id(option)]) for option in options if id(option) in known]
         profile.keep()
     return _decision(profile.notes[key], question)
 
@@ -113,7 +115,7 @@ def remember(
     if first is None or not known:
         return
     key = _note_key(first, question, space)
-    rows = [_row(prediction, rates.get(id(prediction.candidate))) for prediction in known]
+    rows = [_row(question, prediction, rates.get(id(prediction.candidate))) for prediction in known]
     kept = [row for row in profile.notes.get(key, ()) if row.get("measured")]
     for row in kept:
         same = next((one for one in rows if _place(one) == _place(row)), None)
@@ -137,7 +139,7 @@ def faster(question: Question, current: Decision) -> Decision | None:
     present = next((p for p in predictions if p.candidate is first), None)
     if present is None or predictions[0].steps_per_second < WORTH_CHANGING * present.steps_per_second:
         return None
-    return _decision([_row(predictions[0]), _row(present)], question)
+    return _decision([_row(question, one) for one in (predictions[0], present)], question)
 
 
 def _options(question: Question, space: Space, predict: Predictor) -> list[Candidate]:
@@ -160,12 +162,12 @@ def _space(question: Question) -> Space:
     )
 
 
-def _row(prediction: Prediction, measured: float | None = None) -> dict[str, Any]:
+def _row(question: Question, prediction: Prediction, measured: float | None = None) -> dict[str, Any]:
     """A prediction as JSON, with what a decision needs, and what a run of it showed."""
     candidate = prediction.candidate
     return {
         "what": candidate.description,
-        "policy": _policy_key(candidate.policy),
+        "policy": _policy_key(candidate.policy, question),
         "engine": candidate.engine,
         "devices": list(candidate.cluster.devices),
         "replicas": candidate.cluster.replicas,
@@ -182,9 +184,24 @@ def _place(row: dict[str, Any]) -> tuple[Any, ...]:
     return tuple(repr(value) for name, value in row.items() if name not in ("rate", "measured"))
 
 
-def _policy_key(policy: str | Policy) -> str:
-    """A name for a distribution policy that no other one has."""
-    return policy if isinstance(policy, str) else f"{policy.__module__}:{getattr(policy, '__qualname__', policy)}"
+def _policy_key(policy: str | Policy, question: Question) -> str:
+    """A name for a distribution policy that no other one has: functions that a function makes share one."""
+    if isinstance(policy, str):
+        return policy
+    name = f"{policy.__module__}:{getattr(policy, '__qualname__', policy)}"
+    position = next((i for i, other in enumerate(question.user_policies) if other is policy), 0)
+    return f"{name} {position}" if "<" in name else name
+
+
+def _environment_key(env: Environment) -> list[Any]:
+    """Equal for environments whose steps take as long: of those on the host, what makes them is a part of it."""
+    if env.host_pool is None:
+        return [env.title]
+    spec, options = env.host_pool.spec, env.host_pool.options
+    maker: Any = hashlib.sha256(spec.maker.data).hexdigest() if isinstance(spec.maker, Pickled) else None
+    if spec.bound_here:
+        maker = os.getpid(), id(spec.bound_here.source)
+    return [env.title, options, sorted(spec.arguments.items()), spec.wrappers, spec.stack, maker]
 
 
 def _decision(rows: list[dict[str, Any]], question: Question) -> Decision:
@@ -212,7 +229,7 @@ def _decision(rows: list[dict[str, Any]], question: Question) -> Decision:
         replicas=chosen["replicas"],
         apart=chosen["apart"],
     )
-    policies = {_policy_key(policy): policy for policy in question.user_policies}
+    policies = {_policy_key(policy, question): policy for policy in question.user_policies}
     policy = policies.get(chosen["policy"]) or chosen["policy"]
     return Decision(policy, chosen["engine"], where, reason, rate, chosen["merge"], chosen["env_mode"])
 
@@ -221,10 +238,11 @@ def _note_key(first: Candidate, question: Question, space: Space) -> str:
     """Equal where the same predictions hold."""
     env = question.env
     engines = [(name, cluster.devices, cluster.lag, cluster.shards) for name, _, cluster in space.engines]
-    pool = env.host_pool.options if env.host_pool else None
-    policies = [(_policy_key(policy), _placements(policy, question.graph, space)) for policy in question.user_policies]
+    policies = [
+        (_policy_key(policy, question), _placements(policy, question.graph, space)) for policy in question.user_policies
+    ]
     count = question.algorithm.num_envs
-    parts = [identity_of(first), count, env.title, pool, engines, space.replicas, space.merges, policies]
+    parts = [identity_of(first), count, _environment_key(env), engines, space.replicas, space.merges, policies]
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
 
 

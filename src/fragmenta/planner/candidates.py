@@ -4,7 +4,7 @@ merged, and ways to step environments on the host."""
 import dataclasses
 import functools
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import jax
 
@@ -145,10 +145,31 @@ def fragments_of(graph: Graph, policy: str | Policy, cluster: Cluster) -> tuple[
     """The fragments of a distribution policy, as far as it says so; None if it cannot place these stages, or does not
     return fragments."""
     try:
-        fragments = tuple(resolve(policy)(graph.top_stages, informed(cluster, graph)))
+        returned = resolve(policy)(graph.top_stages, informed(cluster, graph))
     except ConfigError:
         return None
+    fragments = tuple(returned) if isinstance(returned, Iterable) else (None,)
     return fragments if all(isinstance(fragment, Fragment) for fragment in fragments) else None
+
+
+def check_placeable(policies: Sequence[str | Policy], graph: Graph, space: Space) -> None:
+    """ConfigError for a distribution policy that cannot place the algorithm on any number of replicas."""
+    for policy in policies:
+        problems = [
+            _problem(graph, policy, dataclasses.replace(cluster, replicas=count))
+            for _, _, cluster in space.engines
+            for count in space.replicas or sorted({1, 2, len(cluster.devices)})
+        ]
+        if None not in problems and problems[0]:
+            raise problems[0]
+
+
+def _problem(graph: Graph, policy: str | Policy, cluster: Cluster) -> ConfigError | None:
+    try:
+        project(graph, policy, cluster)
+    except ConfigError as error:
+        return error
+    return None
 
 
 def _shares(fragments: Sequence[Fragment]) -> bool:

@@ -1,11 +1,14 @@
 """What is known of a machine: measured costs of compiled programs and of environments, kept from run to run."""
 
 import contextlib
+import copy
 import dataclasses
+import fcntl
 import hashlib
 import importlib.metadata
 import json
 import math
+import os
 import platform
 import statistics
 from collections.abc import Iterable, Mapping
@@ -48,29 +51,37 @@ class Profile:
     """
 
     def __init__(self, path: Path | None = None) -> None:
-        self._path = path
+        self._path, self._read = path, _read(path)
         self.units: dict[str, Entry] = {}
         self.notes: dict[str, Any] = {}
         """Other measurements by name, as JSON: of environments, and of whole plans."""
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            content = json.loads(path.read_text()) if path else {}
-            if content.get("schema") == SCHEMA:
-                self.notes = content["notes"]
-                self.units = {
-                    name: Entry(entry["stages"], entry["estimate"], Cost(**entry["cost"]))
-                    for name, entry in content["units"].items()
-                }
+        with contextlib.suppress(KeyError, TypeError, AttributeError):
+            self.units = {
+                name: Entry(entry["stages"], entry["estimate"], Cost(**entry["cost"]))
+                for name, entry in self._read["units"].items()
+            }
+            self.notes = copy.deepcopy(self._read["notes"])
 
     def keep(self) -> None:
-        """Write everything to its file; a directory that cannot be written keeps nothing."""
+        """Write what is new to its file, where others may have written meanwhile; a directory that cannot be written
+        keeps nothing."""
         if self._path is None:
             return
-        units = {name: dataclasses.asdict(entry) for name, entry in self.units.items()}
+        content = {
+            "notes": self.notes,
+            "units": {name: dataclasses.asdict(entry) for name, entry in self.units.items()},
+        }
         with contextlib.suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            whole = self._path.with_suffix(f".{id(self)}")
-            whole.write_text(json.dumps({"schema": SCHEMA, "notes": self.notes, "units": units}))
-            whole.replace(self._path)
+            with self._path.with_suffix(".lock").open("w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                kept = _read(self._path)
+                for part, values in content.items():
+                    known = self._read[part]
+                    kept[part] |= {name: value for name, value in values.items() if known.get(name) != value}
+                whole = self._path.with_suffix(f".{os.getpid()}")
+                whole.write_text(json.dumps({"schema": SCHEMA, **kept}))
+                whole.replace(self._path)
 
     def add(self, units: Iterable[Unit], costs: Mapping[str, Cost], device: Device) -> None:
         """Add what was measured."""
@@ -97,6 +108,15 @@ class Profile:
         nearest = sorted(similar, key=lambda entry: abs(math.log(entry.estimate / seconds)))[:3]
         ratios = [entry.cost.seconds / entry.estimate for entry in nearest]
         return statistics.geometric_mean(ratios), statistics.fmean(entry.cost.cores for entry in nearest)
+
+
+def _read(path: Path | None) -> dict[str, dict[str, Any]]:
+    """What a file has, as JSON; nothing if it is not a profile."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        content = json.loads(path.read_text()) if path else {}
+        if content["schema"] == SCHEMA and all(isinstance(content[part], dict) for part in ("notes", "units")):
+            return {part: content[part] for part in ("notes", "units")}
+    return {"notes": {}, "units": {}}
 
 
 def estimated(unit: Unit, device: Device) -> float:

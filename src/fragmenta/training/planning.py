@@ -139,7 +139,8 @@ def plan_run(request: Request, decision: Decision | None = None) -> PlannedRun:
     if options.evaluation.eval_video:
         check_drawable(env)
     if options.replan and (not is_open(request.policy) or request.seeds != 1):
-        raise ConfigError("replan changes plans that the planner chose: use it with --policy auto and one seed")
+        why = f"seeds is {request.seeds}" if is_open(request.policy) else f"the policy is {request.policy}"
+        raise ConfigError(f"replan changes plans that the planner chose, but {why}: use it with auto and one seed")
     keep_compiled_programs()
     engine = engine_named(request.engine or DEFAULT_ENGINE)
     _check_bound_here(request, engine.apart)
@@ -174,7 +175,10 @@ def is_open(policy: PolicyChoice | None) -> bool:
 def policies_in(policy: PolicyChoice) -> tuple[str | Policy, ...]:
     """The distribution policies that are named: with commas between them, or in a sequence."""
     if isinstance(policy, str):
-        return tuple(name.strip() for name in policy.split(","))
+        names = tuple(name.strip() for name in policy.split(","))
+        if not all(names):
+            raise ConfigError(f"policy is '{policy}': a name is missing beside a comma")
+        return names
     return (policy,) if callable(policy) else tuple(policy)
 
 
