@@ -27,7 +27,7 @@ from fragmenta.planner.search import CLEARLY, Prediction, Predictor, search
 from fragmenta.policies import POLICIES, Cluster, Policy
 from fragmenta_host.makers import Pickled
 
-SHARE, MOST_SECONDS, LEAST_SECONDS = 0.2, 6.5, 3.0
+SHARE, MOST_SECONDS, LEAST_SECONDS = 0.2, 5.5, 3.0
 """Measuring what may turn out to be slower may take this share of the time of training, at most so many seconds; with
 less than the last, it is not worth beginning."""
 FIRST_ONLY = 1e-3
