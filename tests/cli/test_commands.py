@@ -66,7 +66,7 @@ def mistake(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         ([*QUICK, "--hoziron", "8"], "unknown flag '--hoziron': did you mean --horizon?"),
         ([*QUICK, "--lr", "1e-3"], "unknown flag '--lr': did you mean --learning-rate?"),
         ([*QUICK, "--steps", "100"], "unknown flag '--steps': did you mean --total-steps?"),
-        ([*QUICK, "--compute", "float16"], "choose float32 or bfloat16"),
+        ([*QUICK, "--compute", "float16"], "choose float32, float32-exact or bfloat16"),
         (["train", "trpo", "CartPole-v1"], "unknown algorithm 'trpo': choose from a2c, ddpg, dqn, fast_td3, impala"),
         (["train", "ppo", "cartpole"], "unknown environment 'cartpole': did you mean 'CartPole-v1'? choose from Acro"),
         (["doctor", "now"], "Unrecognized options: now"),

@@ -86,11 +86,11 @@ class ActorReplay(OffPolicy):
 
     def critic_net(self, outputs: int) -> ReluMLP:
         """The architecture of the critics."""
-        return ReluMLP(self.critic_hidden or self.hidden, outputs, self.critics, self.layer_norm, self.compute)
+        return ReluMLP(self.critic_hidden or self.hidden, outputs, self.critics, self.layer_norm, self.compute_type)
 
     def actor_net(self, outputs: int) -> ReluMLP:
         """The architecture of the actor."""
-        return ReluMLP(self.hidden, outputs, 0, self.layer_norm, self.compute)
+        return ReluMLP(self.hidden, outputs, 0, self.layer_norm, self.compute_type)
 
 
 def of_critics(params: Any) -> dict[str, Any]:

@@ -77,6 +77,11 @@ class Algorithm:
         """What to say when a run starts that these hyper-parameters make useless; empty if there is nothing to say."""
         return ""
 
+    @property
+    def product_precision(self) -> str | None:
+        """JAX's precision of matrix products in training, where it is not the device's usual one."""
+        return None
+
     def validate(self, env: Environment) -> None:
         """Raise ConfigError if these hyper-parameters cannot train on this environment."""
         check_limits(self)

@@ -128,5 +128,5 @@ class DQN(Standardizing, Distributional):
     def _network(self, env: Environment) -> QNetwork:
         assert isinstance(env.action_space, Discrete)
         return QNetwork(
-            self.hidden, env.action_space.n, self.return_form.size, self.dueling, self.noisy, compute=self.compute
+            self.hidden, env.action_space.n, self.return_form.size, self.dueling, self.noisy, compute=self.compute_type
         )

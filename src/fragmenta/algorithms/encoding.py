@@ -28,6 +28,10 @@ class Encoded(NamedTuple):
     """Which actions are legal, if observations say so."""
 
 
+PRECISIONS = ("float32", "float32-exact", "bfloat16")
+"""What `compute` may be."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Encoding(Algorithm):
     """Encodes observations, by a network and a function of the user's own if they are given."""
@@ -40,7 +44,17 @@ class Encoding(Algorithm):
     reward_function: Any = ""
     """Your own function from one Transition to the reward to learn from, as module:function; reported returns stay."""
     compute: str = "float32"
-    """Precision of the networks' arithmetic: float32 or bfloat16. Parameters and optimizer stay float32."""
+    """Precision of the networks' arithmetic: float32, bfloat16, or float32-exact, whose products keep all bits where a
+    GPU rounds those of float32 to TF32. Parameters and optimizer stay float32."""
+
+    @property
+    def compute_type(self) -> str:
+        """The type of the networks' arithmetic."""
+        return self.compute.removesuffix("-exact")
+
+    @property
+    def product_precision(self) -> str | None:
+        return "highest" if self.compute == "float32-exact" else None
 
     @property
     def critic_parts(self) -> tuple[str, ...]:
@@ -49,8 +63,8 @@ class Encoding(Algorithm):
 
     def validate(self, env: Environment) -> None:
         super().validate(env)
-        if self.compute not in ("float32", "bfloat16"):
-            raise ConfigError(f"compute is '{self.compute}': choose float32 or bfloat16")
+        if self.compute not in PRECISIONS:
+            raise ConfigError(f"compute is '{self.compute}': choose {', '.join(PRECISIONS[:-1])} or {PRECISIONS[-1]}")
         space = env.observation_space
         parts = [name for name, _ in space.spaces] if isinstance(space, Dict) else []
         for name in self.critic_parts:
@@ -130,10 +144,10 @@ class Encoding(Algorithm):
         return Dict(tuple((name, parts[name]) for name in self.critic_parts))
 
     def _encoder(self, env: Environment) -> Any:
-        return own_network(self.network) if self.network else Encoder(self._visible_space(env), self.compute)
+        return own_network(self.network) if self.network else Encoder(self._visible_space(env), self.compute_type)
 
     def _critic_encoder(self, env: Environment) -> Encoder:
-        return Encoder(self._extra(env), self.compute)
+        return Encoder(self._extra(env), self.compute_type)
 
 
 def _rows_of(space: Space, count: int) -> Any:

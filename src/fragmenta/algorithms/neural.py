@@ -107,12 +107,12 @@ class NeuralAlgorithm(Remembering):
         """What follows the encoder in the policy and the value of an actor-critic: from features to `outputs` numbers,
         at first of about the size `output_scale`. Override it for another architecture; in all algorithms, `network` is
         what comes before."""
-        return MLP(self.hidden, outputs, output_scale, self.compute)
+        return MLP(self.hidden, outputs, output_scale, self.compute_type)
 
     def acting(self, params: Any) -> Any:
         """The parameters in the precision used for acting."""
         # Cast once, not at every step; remote actors get the smaller copy.
-        return jax.tree.map(lambda x: x.astype(self.compute), params)
+        return jax.tree.map(lambda x: x.astype(self.compute_type), params)
 
     def transformation(self) -> optax.GradientTransformation:
         """The optimizer after gradient clipping, at a rate that decays over the run if `anneal`."""

@@ -196,4 +196,4 @@ class PQN(NeuralAlgorithm):
 
     def _network(self, env: Environment) -> QNetwork:
         assert isinstance(env.action_space, Discrete)
-        return QNetwork(self.hidden, env.action_space.n, layer_norm=True, compute=self.compute)
+        return QNetwork(self.hidden, env.action_space.n, layer_norm=True, compute=self.compute_type)

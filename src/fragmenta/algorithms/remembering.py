@@ -122,7 +122,7 @@ class Remembering(Encoding):
         return jnp.where(ended[..., None], 0.0, memory) if self.remembers else memory
 
     def _cell(self) -> Any:
-        return own_cell(self.cell, self.memory, self.window, self.compute)
+        return own_cell(self.cell, self.memory, self.window, self.compute_type)
 
     def _inputs(self, env: Environment, params: Any, observation: Any) -> tuple[Encoded, jax.Array]:
         """The part of a step that does not depend on the memory, for many steps at once."""

@@ -123,7 +123,7 @@ class VDN(OffPolicy, TeamNetworks):
 
     def _network(self, env: Environment) -> QNetwork:
         assert isinstance(env.action_space, Discrete)
-        return QNetwork(self.hidden, env.action_space.n, compute=self.compute)
+        return QNetwork(self.hidden, env.action_space.n, compute=self.compute_type)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,4 +157,4 @@ class QMIX(VDN):
         return mixed
 
     def _mixer(self) -> Mixer:
-        return Mixer(self.mixing, self.hypernetwork, self.compute)
+        return Mixer(self.mixing, self.hypernetwork, self.compute_type)

@@ -35,7 +35,9 @@ def _trace(algorithm: Algorithm, env: Environment, opened: frozenset[str], other
     """Trace, inlining the stages in `opened`. `others` has what was traced at which sizes with which stages opened:
     many distribution policies ask for the same."""
     state = abstract_state(algorithm, env)
-    closed, shapes = jax.make_jaxpr(iteration(algorithm, env), return_shape=True)(state)
+    precision = algorithm.product_precision
+    with jax.default_matmul_precision(precision) if precision else contextlib.nullcontext():
+        closed, shapes = jax.make_jaxpr(iteration(algorithm, env), return_shape=True)(state)
     _check_returned(algorithm, state, shapes)
     tracer = _Tracer(opened)
     block = tracer.block(closed)
