@@ -12,7 +12,7 @@ WHAT ?= cpu
 ARGS ?=
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: train test full chaos learn bench docs release clean
+.PHONY: train test test-gpu full chaos learn bench docs release clean
 
 train: $(INSTALLED)
 	$(BIN)/fragmenta train ppo CartPole-v1
@@ -26,6 +26,10 @@ test: $(READY)
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
 	XLA_FLAGS=--xla_backend_optimization_level=0 $(BIN)/pytest
+
+# The kernels that are generated for NVIDIA GPUs, on one; matrix products keep all bits, so that results can be compared.
+test-gpu: $(READY)
+	JAX_PLATFORMS=cuda,cpu JAX_DEFAULT_MATMUL_PRECISION=highest $(BIN)/pytest -n 0 -m "full or not full" tests/worker/kernels
 
 # All tests, of which `make test` runs a part, and those of every package with an adapter, in a separate virtual
 # environment because there are so many packages. In one process, because Craftax writes textures on first use.

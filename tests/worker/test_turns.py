@@ -35,7 +35,7 @@ def run_both(devices: tuple[slice, slice], program: Callable[[], Any]) -> None:
     """Two deployments on these devices launch the same program, each from its own thread."""
     sites = [Site(tuple(jax.devices()[part])) for part in devices]
     nothing: Any = None
-    deployments = take_turns([Deployment(nothing, site, {}, {}, program) for site in sites])
+    deployments = take_turns([Deployment(nothing, site, {}, {}, program, {}) for site in sites])
     threads = [threading.Thread(target=deployment.burst) for deployment in deployments]
     for thread in threads:
         thread.start()

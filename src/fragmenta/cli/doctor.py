@@ -10,7 +10,9 @@ import jax
 import fragmenta
 from fragmenta.cli.arguments import read_flags
 from fragmenta.engines.hardware import cache_folder, idle_gpu, keep_compiled_programs, setting
+from fragmenta.worker.backends.kernel import obstacle
 from fragmenta.worker.backends.xla import device_name
+from fragmenta.worker.kernels import nvrtc
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,6 +34,7 @@ def run(arguments: list[str]) -> int:
         "packages": packages,
         "processor": f"{os.cpu_count()} cores",
         "devices": devices,
+        "kernels": obstacle(jax.devices()[0]) or f"generated, compiled by NVRTC {nvrtc.version()}",
         "random numbers": setting("jax_default_prng_impl"),
         "compiled programs": f"{setting('jax_compilation_cache_dir')} ({cached} files)",
         "verdict": warning or "all is well",

@@ -10,6 +10,7 @@ from fragmenta.cli.arguments import ClusterOptions, EnvFlags, PolicyName, read, 
 from fragmenta.coordinator.plan import project
 from fragmenta.drawing.flowchart import lay_out, read_flowchart
 from fragmenta.drawing.flowchart_svg import svg_file
+from fragmenta.engines.kernel_listing import kernel_lines
 from fragmenta.envs import make
 from fragmenta.errors import ConfigError
 from fragmenta.graph import Plan
@@ -108,7 +109,7 @@ def _show(plan: Plan, format: Format, out: Path | None, timings: Timings | None 
 
 def _content(plan: Plan, format: Format, timings: Timings | None) -> bytes:
     if format == "text":
-        return f"{plan.graph}\n\n{show_plan(plan, timings)}\n".encode()
+        return "\n".join([f"{plan.graph}\n", show_plan(plan, timings), *kernel_lines(plan), ""]).encode()
     mermaid = to_mermaid(plan, timings)
     if format == "mermaid":
         return mermaid.encode()

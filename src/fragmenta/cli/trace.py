@@ -9,6 +9,7 @@ from rich.table import Table
 
 from fragmenta.cli.arguments import read_options
 from fragmenta.command import command
+from fragmenta.engines.kernel_listing import kernel_lines
 from fragmenta.errors import ConfigError
 from fragmenta.pictures.times import TIME_COLUMNS, time_rows
 from fragmenta.profiling.timings import Timings, bottleneck
@@ -34,7 +35,7 @@ def run(arguments: list[str]) -> int:
     print(f"compiling '{name}' again to record {options.iterations} iterations ...", flush=True)
     timings = retrace(opened, plan, options.iterations)
     Console(width=None if sys.stdout.isatty() else 120).print(times_table(timings))
-    print(bottleneck(timings))
+    print("\n".join([bottleneck(timings), *kernel_lines(plan)]))
     print(how_to_look(Path(name)))
     return 0
 

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 from fragmenta.cli.arguments import ClusterOptions, EnvFlags, PolicyName, read
 from fragmenta.cli.config_file import config_text
@@ -47,6 +48,8 @@ class PlacementOptions(ClusterOptions, PolicyOptions):
     """Merge fragments and replicas that share a device."""
     deadline: float = 300.0
     """Timeout in seconds for a fragment to wait for another, and for a process to compile."""
+    kernels: Literal["auto", "off"] = "auto"
+    """On an NVIDIA GPU, run what treats all environments or samples alike as generated kernels; off: XLA alone."""
     replan: bool = False
     """Under --policy auto: if training is more than 30% slower than predicted, continue under a faster plan."""
 
@@ -134,6 +137,7 @@ def run(arguments: list[str]) -> int:
                 placement.merge,
                 placement.deadline,
                 result.trace,
+                placement.kernels,
                 placement.replan,
             ),
         )

@@ -6,6 +6,7 @@ import cloudpickle
 import jax
 
 from fragmenta.engines.base import Setup
+from fragmenta.worker.backends.kernel import Switch, use_kernels
 
 SETTINGS = (
     "jax_compilation_cache_dir",
@@ -15,6 +16,8 @@ SETTINGS = (
     "jax_numpy_dtype_promotion",
     "jax_debug_nans",
 )
+
+KERNELS = "kernels"
 
 
 def pickled_job(setup: Setup) -> bytes:
@@ -37,11 +40,14 @@ def pickled_job(setup: Setup) -> bytes:
 
 
 def jax_settings() -> dict[str, Any]:
-    """The settings of JAX in this process that programs depend on."""
-    return {name: getattr(jax.config, name) for name in SETTINGS}
+    """The settings of JAX in this process that programs depend on, and whether it makes kernels."""
+    return {**{name: getattr(jax.config, name) for name in SETTINGS}, KERNELS: Switch.on}
 
 
 def use_jax_settings(settings: dict[str, Any]) -> None:
     """Use the settings of another process in this one."""
     for name, value in settings.items():
-        jax.config.update(name, value)
+        if name == KERNELS:
+            use_kernels(value)
+        else:
+            jax.config.update(name, value)

@@ -1,6 +1,7 @@
 """The options of a run, grouped as on the command line."""
 
 import dataclasses
+from typing import Literal
 
 from fragmenta.engines import EngineOptions
 from fragmenta.envs import EnvOptions
@@ -27,6 +28,8 @@ class RunOptions:
     """Timeout in seconds for one fragment to wait for another, and for a process to compile."""
     timeline: bool = False
     """Record some iterations in `trace.pftrace` and `timings.json`."""
+    kernels: Literal["auto", "off"] = "auto"
+    """On an NVIDIA GPU, run what treats all environments or samples alike as generated kernels; off: XLA alone."""
     replan: bool = False
     """Change the plan, which the planner chose, if training is more than 30% slower than it predicted."""
 

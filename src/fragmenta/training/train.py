@@ -42,6 +42,7 @@ from fragmenta.training.services import services
 from fragmenta.training.start import Start, resumption
 from fragmenta.training.stepping import settled
 from fragmenta.training.stopping import StoppedError
+from fragmenta.worker.backends.kernel import use_kernels
 
 STOPPED = (StoppedError, KeyboardInterrupt)
 
@@ -82,6 +83,7 @@ def train(
     whose parameters to start with: its directory, or what `load` returns, for example for a checkpoint.
     """
     options = options or RunOptions()
+    use_kernels(options.kernels == "auto")
     options.tracking.check(options.sinks)
     if total_steps is not None:
         hyper_parameters["total_steps"] = total_steps

@@ -1,16 +1,18 @@
 """The parts of a worker: a fragment compiled for its site, and the channels to other workers."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import jax
 
 from fragmenta.worker.backends.burst import compile_burst
+from fragmenta.worker.backends.kernel import segment_with_kernels, tuned_launcher
 from fragmenta.worker.backends.xla import Site, compile_segment, spec_of
 from fragmenta.worker.channels.mailbox import Mailbox
 from fragmenta.worker.channels.memory import Receiver, Sender
-from fragmenta.worker.steps import Key, Schedule, Segment, segments
+from fragmenta.worker.kernels.rewrite import Report
+from fragmenta.worker.steps import Key, Schedule, segments
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,25 +26,56 @@ class Deployment:
     """Shape, dtype and sharding of every value, as the worker holds it."""
     burst: Callable[..., Any] | None
     """Runs several iterations per call, for a fragment that only computes; `compiled` is empty then."""
+    kernels: dict[str, Report]
+    """By segment: which kernels it has, and why not more; empty where there are no kernels."""
 
 
-Backend = Callable[[Segment, Schedule, Site, dict[Key, jax.ShapeDtypeStruct]], Callable[..., Any] | None]
-"""Compiles a segment for a site, or returns None to leave it to the next backend."""
-
-BACKENDS: tuple[Backend, ...] = (compile_segment,)
-"""In order of preference; the last one, XLA, takes every segment."""
-
-
-def deploy(schedule: Schedule, site: Site, backends: Sequence[Backend] = BACKENDS) -> Deployment:
+def deploy(schedule: Schedule, site: Site) -> Deployment:
     """Compile a schedule for a site ahead of time, so that nothing is compiled or looked up at run time."""
     specs = {key: spec_of(schedule, site, key) for key in schedule.shapes}
-    if burst := compile_burst(schedule, site, specs):
-        return Deployment(schedule, site, {}, specs, burst)
-    compiled: dict[int, Callable[..., Any]] = {}
+    functions, kernels = segments_with_kernels(schedule, site, specs)
+    try:
+        return _compiled(schedule, site, specs, functions, kernels)
+    except jax.errors.JaxRuntimeError as error:  # such as a driver that is older than NVRTC
+        if not functions:
+            raise
+        for report in kernels.values():
+            report.refuse(str(error).splitlines()[0])
+        return _compiled(schedule, site, specs, {}, kernels)
+
+
+def _compiled(
+    schedule: Schedule,
+    site: Site,
+    specs: dict[Key, jax.ShapeDtypeStruct],
+    functions: dict[int, Callable[..., Any]],
+    kernels: dict[str, Report],
+) -> Deployment:
+    if burst := compile_burst(schedule, site, specs, next(iter(functions.values()), None)):
+        return Deployment(schedule, site, {}, specs, burst, kernels)
+    compiled = {
+        id(segment): compile_segment(segment, schedule, site, specs, functions.get(id(segment)))
+        for segment in segments(schedule.steps)
+    }
+    return Deployment(schedule, site, compiled, specs, None, kernels)
+
+
+def segments_with_kernels(
+    schedule: Schedule, site: Site, specs: dict[Key, jax.ShapeDtypeStruct]
+) -> tuple[dict[int, Callable[..., Any]], dict[str, Report]]:
+    """The segments that have kernels in them, as functions, and what became of each segment."""
+    launcher = tuned_launcher(site)
+    if launcher is None:
+        return {}, {}
+    functions, reports = {}, {}
     for segment in segments(schedule.steps):
-        attempts = (backend(segment, schedule, site, specs) for backend in backends)
-        compiled[id(segment)] = next(program for program in attempts if program)
-    return Deployment(schedule, site, compiled, specs, None)
+        if segment.has_exchanges:
+            continue
+        rewritten = segment_with_kernels(segment, schedule, site, specs, launcher)
+        reports[segment.label] = rewritten.report
+        if rewritten.report.kernels:
+            functions[id(segment)] = rewritten.function
+    return functions, reports
 
 
 @dataclasses.dataclass(frozen=True)

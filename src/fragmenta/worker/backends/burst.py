@@ -23,8 +23,11 @@ def runs_in_bursts(schedule: Schedule, together: bool, has_members: bool) -> boo
     return together or REPLICA not in schedule.steps[0].inputs  # else it depends on the replica's index
 
 
-def compile_burst(schedule: Schedule, where: Site, specs: dict[Key, jax.ShapeDtypeStruct]) -> Callable | None:
-    """A program that takes an iteration count and the state, and returns the new state and all metrics.
+def compile_burst(
+    schedule: Schedule, where: Site, specs: dict[Key, jax.ShapeDtypeStruct], function: Callable | None = None
+) -> Callable | None:
+    """A program that takes an iteration count and the state, and returns the new state and all metrics. `function`
+    computes the segment in another way.
 
     None if the fragment does more per iteration than compute: sends, receives and host stages need Python.
     """
@@ -32,7 +35,7 @@ def compile_burst(schedule: Schedule, where: Site, specs: dict[Key, jax.ShapeDty
         return None
     segment, program = schedule.steps[0], schedule.program
     assert isinstance(segment, Segment)
-    raw = raw_function(segment, schedule, where)
+    raw = function or raw_function(segment, schedule, where)
     before = [program.graph.state_inputs[i].id for i in program.state]
     after = [program.graph.state_outputs[i].id for i in program.state]
     metrics = [program.graph.metrics[i].id for i in program.metrics]
