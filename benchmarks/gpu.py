@@ -1,7 +1,7 @@
-"""Environment steps per second of end-to-end training on one GPU, in float32 and bfloat16, with and without kernels.
+"""Environment steps per second of end-to-end training on one GPU, in float32 and bfloat16, with and without the kernel.
 
 Run with `make bench WHAT=gpu` where JAX has a GPU. Prints one line per case: the median of several windows of a run in
-steady state (without compile time), the ratio to the same run with XLA alone, and the mean return
+steady state (without compile time), the ratio to the same run with layer-by-layer networks in XLA, and the mean return
 at the end, to reveal a fast program that learns nothing.
 """
 
@@ -12,16 +12,17 @@ import time
 import jax
 
 import fragmenta
+from fragmenta import nn
 from fragmenta.engines import LocalEngine
 from fragmenta.engines.hardware import local_cluster
 from fragmenta.runs.episode_statistics import RecentEpisodes
-from fragmenta.worker.backends.kernel import use_kernels
 
 WINDOWS, ITERATIONS = 3, 64
+LAYER_BY_LAYER = 10**12
 
 
-def steps_per_second(num_envs: int, compute: str, kernels: bool) -> tuple[float, float]:
-    use_kernels(kernels)
+def steps_per_second(num_envs: int, compute: str, kernel_rows: int) -> tuple[float, float]:
+    nn.KERNEL_ROWS = kernel_rows
     jax.clear_caches()
     iterations = ITERATIONS * (WINDOWS + 1)
     algorithm = fragmenta.PPO(
@@ -46,12 +47,13 @@ def steps_per_second(num_envs: int, compute: str, kernels: bool) -> tuple[float,
 
 def main() -> None:
     print(f"jax {jax.__version__} on {jax.devices()[0].device_kind}")
+    usual = nn.KERNEL_ROWS
     for num_envs in (2_048, 16_384):
         for compute in ("float32", "bfloat16"):
-            rate, mean_return = steps_per_second(num_envs, compute, True)
-            plain, _ = steps_per_second(num_envs, compute, False)
+            rate, mean_return = steps_per_second(num_envs, compute, usual)
+            plain, _ = steps_per_second(num_envs, compute, LAYER_BY_LAYER)
             print(
-                f"{num_envs:>6} envs {compute:>8}: {rate / 1e6:6.1f} M steps/s, {rate / plain:.2f}x XLA "
+                f"{num_envs:>6} envs {compute:>8}: {rate / 1e6:6.1f} M steps/s, {rate / plain:.2f}x layer by layer "
                 f"({plain / 1e6:.1f} M), return {mean_return:.0f}",
                 flush=True,
             )

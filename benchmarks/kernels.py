@@ -153,6 +153,7 @@ def training(name: str, num_envs: int, compute: str, on: bool) -> tuple[float, f
 def main() -> None:
     device = jax.devices()[0]
     print(f"jax {jax.__version__} on {device.device_kind}; {obstacle(device) or 'kernels'}", flush=True)
+    use_kernels(True)
     launcher = launcher_for(site((device_name(device),)))
     if launcher is None:
         sys.exit(1)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fragmenta.worker.backends.kernel import launcher_for
+from fragmenta.worker.backends.kernel import launcher_for, use_kernels
 from fragmenta.worker.backends.xla import device_name, site
 from fragmenta.worker.kernels.emulate import compiler, emulate
 from fragmenta.worker.kernels.interpret import interpret
@@ -30,6 +30,7 @@ WAYS = [
 def launcher(way: str, shape: Shape | None = None) -> Prepare:
     """Calls kernels in one of these ways."""
     if way == "gpu":
+        use_kernels(True)
         calls = launcher_for(site((device_name(jax.devices("gpu")[0]),)))
         assert calls
         return dataclasses.replace(calls, shape=shape or Shape(exact=True))

@@ -34,7 +34,7 @@ def run(arguments: list[str]) -> int:
         "packages": packages,
         "processor": f"{os.cpu_count()} cores",
         "devices": devices,
-        "kernels": obstacle(jax.devices()[0]) or f"generated, compiled by NVRTC {nvrtc.version()}",
+        "kernels": obstacle(jax.devices()[0]) or f"possible with --kernels on, compiled by NVRTC {nvrtc.version()}",
         "random numbers": setting("jax_default_prng_impl"),
         "compiled programs": f"{setting('jax_compilation_cache_dir')} ({cached} files)",
         "verdict": warning or "all is well",

@@ -22,6 +22,7 @@ from fragmenta.runs.run_directory import write_whole
 from fragmenta.runs.timeline_files import read_timings
 from fragmenta.tracing.trace import trace
 from fragmenta.training.retrace import plan_of
+from fragmenta.worker.backends.kernel import use_kernels
 
 Format = Literal["text", "mermaid", "svg", "png"]
 SUFFIXES: dict[str, Format] = {".txt": "text", ".mmd": "mermaid", ".svg": "svg", ".png": "png"}
@@ -35,6 +36,9 @@ class DrawingOptions:
     """A listing, a Mermaid flowchart, or a drawing. Default: by the name of the file, or the listing."""
     out: Path | None = None
     """The file to write. Default: print it."""
+    kernels: Literal["on", "off"] = "off"
+    """In the listing, also what `--kernels on` runs as generated kernels on this machine's NVIDIA GPU, and why not
+    more."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,6 +65,7 @@ def run(arguments: list[str]) -> int:
     if arguments and (os.sep in arguments[0] or Path(arguments[0]).is_dir()):
         name, run_options = read_options("graph", "RUN", DrawingOptions, arguments)
         format = _checked(run_options)
+        use_kernels(run_options.kernels == "on")
         run = load(Path(name))
         timings = read_timings(Path(name))
         _show(plan_of(run), format, run_options.out, timings)
@@ -72,6 +77,7 @@ def run(arguments: list[str]) -> int:
     environment = make(env, options.environment)
     algorithm.validate(environment)
     format = _checked(drawing)
+    use_kernels(drawing.kernels == "on")
     plan = project(trace(algorithm, environment), placement.policy, cluster, placement.merge)
     _show(plan, format, drawing.out)
     return 0

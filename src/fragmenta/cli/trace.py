@@ -3,6 +3,7 @@
 import dataclasses
 import sys
 from pathlib import Path
+from typing import Literal
 
 from rich.console import Console
 from rich.table import Table
@@ -15,6 +16,7 @@ from fragmenta.pictures.times import TIME_COLUMNS, time_rows
 from fragmenta.profiling.timings import Timings, bottleneck
 from fragmenta.runs.opening import load
 from fragmenta.training.retrace import plan_of, retrace
+from fragmenta.worker.backends.kernel import use_kernels
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,6 +25,8 @@ class TraceOptions:
 
     iterations: int = 20
     """Iterations to record, after a short warm-up."""
+    kernels: Literal["on", "off"] = "off"
+    """Record with generated kernels on an NVIDIA GPU, as `fragmenta train --kernels on` runs, and list them."""
 
 
 def run(arguments: list[str]) -> int:
@@ -30,6 +34,7 @@ def run(arguments: list[str]) -> int:
     name, options = read_options("trace", "RUN", TraceOptions, arguments)
     if options.iterations < 1:
         raise ConfigError(f"iterations is {options.iterations}: it must be at least 1")
+    use_kernels(options.kernels == "on")
     opened = load(name)
     plan = plan_of(opened)
     print(f"compiling '{name}' again to record {options.iterations} iterations ...", flush=True)

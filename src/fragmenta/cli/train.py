@@ -48,8 +48,9 @@ class PlacementOptions(ClusterOptions, PolicyOptions):
     """Merge fragments and replicas that share a device."""
     deadline: float = 300.0
     """Timeout in seconds for a fragment to wait for another, and for a process to compile."""
-    kernels: Literal["auto", "off"] = "auto"
-    """On an NVIDIA GPU, run what treats all environments or samples alike as generated kernels; off: XLA alone."""
+    kernels: Literal["on", "off"] = "off"
+    """On an NVIDIA GPU, run what treats all environments or samples alike as generated kernels where
+    that is measured to be faster."""
     replan: bool = False
     """Under --policy auto: if training is more than 30% slower than predicted, continue under a faster plan."""
 

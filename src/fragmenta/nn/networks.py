@@ -1,13 +1,17 @@
 """Networks shared by algorithms, in flax linen."""
 
+import functools
 from collections.abc import Sequence
+from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-Layers = tuple[tuple[jax.Array, jax.Array], ...]
-"""Per layer: weights and bias."""
+from fragmenta.nn.mlp_kernel import Layers, fits, mlp
+
+KERNEL_ROWS = 1_024
+"""Rows from which a GPU computes the whole network in one kernel; below, launching it costs more than it saves."""
 
 
 class MLP(nn.Module):
@@ -30,8 +34,23 @@ class MLP(nn.Module):
             )
             for i, scale in enumerate(scales)
         )
-        outputs = _layer_by_layer(layers, x.reshape(-1, widths[0]), self.compute)
-        return outputs.reshape(*x.shape[:-1], widths[-1])
+        return _network(layers, x, compute=self.compute)
+
+
+def _network(layers: Layers, x: jax.Array, compute: str) -> jax.Array:
+    widths = (x.shape[-1], *(bias.shape[0] for _, bias in layers))
+    plain = functools.partial(_layer_by_layer, compute=compute)
+    rows = x.reshape(-1, widths[0])
+    count: Any = rows.shape[0]
+    # In an exported policy the number of rows is symbolic, not an integer.
+    # The kernel's products are of the device's usual precision: not those of `--compute float32-exact`.
+    usual = jax.config.jax_default_matmul_precision is None  # pyright: ignore[reportAttributeAccessIssue]
+    if usual and isinstance(count, int) and count >= KERNEL_ROWS and fits(count, widths):
+        fused = functools.partial(mlp, compute=compute, interpret=False)
+        outputs = jax.lax.platform_dependent(layers, rows, cuda=fused, default=plain)
+    else:
+        outputs = plain(layers, rows)
+    return outputs.reshape(*x.shape[:-1], widths[-1])
 
 
 def _layer_by_layer(layers: Layers, x: jax.Array, compute: str) -> jax.Array:

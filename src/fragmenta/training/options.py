@@ -28,8 +28,9 @@ class RunOptions:
     """Timeout in seconds for one fragment to wait for another, and for a process to compile."""
     timeline: bool = False
     """Record some iterations in `trace.pftrace` and `timings.json`."""
-    kernels: Literal["auto", "off"] = "auto"
-    """On an NVIDIA GPU, run what treats all environments or samples alike as generated kernels; off: XLA alone."""
+    kernels: Literal["on", "off"] = "off"
+    """On an NVIDIA GPU, run what treats all environments or samples alike as generated kernels where
+    that is measured to be faster."""
     replan: bool = False
     """Change the plan, which the planner chose, if training is more than 30% slower than it predicted."""
 

@@ -83,7 +83,7 @@ def train(
     whose parameters to start with: its directory, or what `load` returns, for example for a checkpoint.
     """
     options = options or RunOptions()
-    use_kernels(options.kernels == "auto")
+    use_kernels(options.kernels == "on")
     options.tracking.check(options.sinks)
     if total_steps is not None:
         hyper_parameters["total_steps"] = total_steps

@@ -19,7 +19,7 @@ from fragmenta.worker.kernels import launch, nvrtc
 from kernel_launchers import launcher
 
 
-def trained(kernels: str = "auto") -> Any:
+def trained(kernels: str = "off") -> Any:
     options = fragmenta.RunOptions(kernels=kernels)
     small = {"num_envs": 8, "horizon": 8, "minibatches": 2, "epochs": 1, "hidden": (16,)}
     result = fragmenta.train(
@@ -58,13 +58,14 @@ def test_a_cpu_has_no_kernels() -> None:
     assert kernel.obstacle(jax.devices("cpu")[0]) == "no NVIDIA GPU"
 
 
-def test_kernels_off_reaches_other_processes() -> None:
-    kernel.use_kernels(False)
-    settings = jax_settings()
-    kernel.use_kernels(True)
-    use_jax_settings(settings)
+def test_kernels_on_reaches_other_processes() -> None:
     assert not kernel.Switch.on
     kernel.use_kernels(True)
+    settings = jax_settings()
+    kernel.use_kernels(False)
+    use_jax_settings(settings)
+    assert kernel.Switch.on
+    kernel.use_kernels(False)
 
 
 @dataclasses.dataclass

@@ -1,4 +1,4 @@
-"""Rules for matrix products and convolutions."""
+"""Rules for matrix products, convolutions and the fused MLP kernels."""
 
 from collections.abc import Iterator
 
@@ -63,3 +63,21 @@ def convolution(case: Case) -> Way | None:
     if channels is None:
         return None
     return Way((channels.moved(numbers.lhs_spec[1]), channels.moved(numbers.rhs_spec[1])), (PARTIAL,))
+
+
+def network(case: Case) -> Way | None:
+    """A network that is a single operation: split along the rows of the batch."""
+    rows = case.split(0)
+    if rows is None or rows.dim:
+        return None
+    return Way((rows, *[WHOLE] * (len(case.layouts) - 1)), (rows,))
+
+
+def network_gradient(case: Case) -> Way | None:
+    """The gradient of `network`: split along rows for the inputs, partial sums for the weights."""
+    rows = case.split(0) or case.split(1)
+    if rows is None or rows.dim:
+        return None
+    weights = len(case.layouts) - 2
+    outputs = [rows] * case.params["with_dx"] + [PARTIAL] * weights
+    return Way((rows, rows, *[WHOLE] * weights), tuple(outputs))

@@ -138,6 +138,8 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("optimization_barrier", "layout_constraint"), shapes.identity),
     "dot_general": products.dot_general,
     "conv_general_dilated": products.convolution,
+    "mlp_forward": products.network,
+    "mlp_backward": products.network_gradient,
     "dynamic_slice": indexing.dynamic_slice,
     "dynamic_update_slice": indexing.dynamic_update_slice,
     "gather": indexing.gather,

@@ -20,7 +20,7 @@ from fragmenta.worker.steps import Key, Schedule, Segment
 class Switch:
     """A setting of the process."""
 
-    on = True
+    on = False
     """Whether it makes kernels."""
 
 
@@ -84,7 +84,7 @@ def with_kernels(function: Callable[..., Any], shapes: Sequence[Any], prepare: P
         report.reasons.append("effects")
         return Rewritten(function, report)
     program = plain(closed)
-    rewriter = Rewriter(prepare.choose if isinstance(prepare, Tuning) else lambda _: Taken(prepare), report)
-    rewritten = jax.make_jaxpr(lambda *arrays: rewriter(program, arrays))(*shapes)
+    rewriter = Rewriter(prepare.choose if isinstance(prepare, Tuning) else lambda _: Taken(prepare), report, program)
+    rewritten = jax.make_jaxpr(lambda *arrays: rewriter(arrays))(*shapes)
     evaluate = as_closed_function(rewritten)
     return Rewritten(lambda *arrays: tuple(evaluate(*arrays)), report)

@@ -7,7 +7,7 @@ needs from elsewhere is computed before, what needs its results after; XLA keeps
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from fragmenta.tracing.jaxprs import inner_jaxprs, is_dropped, is_literal
@@ -29,6 +29,10 @@ class Chain:
     after: tuple[Any, ...]
     replaced: tuple[Any, ...]
     """The equations that compute what the kernels do."""
+    tail: tuple[Any, ...]
+    """Equations of defaults that follow the kernels, such as the transpose of a sum."""
+    results: tuple[Any, ...]
+    """What kernels and tail compute."""
 
 
 def spaces(equations: Sequence[Any]) -> list[tuple[int, ...]]:
@@ -54,8 +58,17 @@ def _divided(rows: int, equations: Sequence[Any]) -> tuple[int, ...]:
     return (rows,)
 
 
-def lower_chain(equations: Sequence[Any], outputs: Sequence[Any], space: tuple[int, ...], name: str) -> Chain:
-    """Kernels over the rows of `space`, and the equations before and after them."""
+def lower_chain(
+    equations: Sequence[Any],
+    outputs: Sequence[Any],
+    space: tuple[int, ...],
+    name: str,
+    original: Sequence[Any],
+    hidden: Collection[Any],
+) -> Chain:
+    """Kernels over the rows of `space`, and the equations before and after them: those of `original`, which has choices
+    by platform where `equations` have the defaults. Kernels read and compute only what both have, and nothing hidden.
+    """
     body = Body(space)
     heavy: set[Any] = set()
     later: set[Any] = set()
@@ -82,7 +95,40 @@ def lower_chain(equations: Sequence[Any], outputs: Sequence[Any], space: tuple[i
         inside.add(index)
         if equation.primitive.name == "dot_general" or not heavy.isdisjoint(inputs):
             heavy |= set(equation.outvars)
-    return _divide(body, equations, outputs, name, heavy, inside, reason)
+    kernels = _lowerings(body, equations, outputs, name, heavy, inside, reason)
+    made = {v for kernel in kernels for v in (*kernel.outputs, *(v for v, _ in kernel.sums))}
+    wanted = {v for kernel in kernels for v in kernel.inputs}
+    shared = {v for e in original for v in (*e.invars, *e.outvars) if not is_literal(v)}.difference(hidden)
+    tail = _tail([e for i, e in enumerate(equations) if i not in inside], made - shared)
+    made = (made | {v for e in tail for v in e.outvars}) & shared
+    if not made or not wanted <= shared:
+        raise NoRule("values that differ by platform")
+    first = _closure(original, wanted, set())
+    needed = _closure(original, {atom for atom in outputs if not is_literal(atom)}, made)
+    replaced = _closure(original, made, {v for i in first for v in original[i].outvars})
+
+    def chosen(places: set[int]) -> tuple[Any, ...]:
+        return tuple(original[i] for i in sorted(places))
+
+    return Chain(
+        before=chosen(first),
+        kernels=tuple(kernels),
+        after=chosen(needed - first),
+        replaced=chosen(replaced),
+        tail=tuple(tail),
+        results=tuple(v for e in equations for v in e.outvars if v in made),
+    )
+
+
+def _tail(equations: Sequence[Any], made: set[Any]) -> list[Any]:
+    """The equations that need nothing but what is made."""
+    made, tail = set(made), []
+    for equation in equations:
+        inputs = {atom for atom in equation.invars if not is_literal(atom)}
+        if inputs and inputs <= made:
+            tail.append(equation)
+            made.update(equation.outvars)
+    return tail
 
 
 def _try(body: Body, equation: Any) -> None:
@@ -96,7 +142,7 @@ def _try(body: Body, equation: Any) -> None:
         body.outside |= outside
 
 
-def _divide(
+def _lowerings(
     body: Body,
     equations: Sequence[Any],
     outputs: Sequence[Any],
@@ -104,7 +150,7 @@ def _divide(
     heavy: set[Any],
     inside: set[int],
     reason: str,
-) -> Chain:
+) -> list[Lowering]:
     results = {atom for atom in outputs if not is_literal(atom)}
     # What equations outside read, and the program returns, of what the kernels can compute.
     read = {a for i, e in enumerate(equations) if i not in inside for a in e.invars if not is_literal(a)} | results
@@ -130,14 +176,7 @@ def _divide(
     kernels = _kernels(body, stored, sums, name)
     if not kernels:
         raise NoRule(reason)
-    made = {v for kernel in kernels for v in (*kernel.outputs, *(v for v, _ in kernel.sums))}
-    wanted = {v for kernel in kernels for v in kernel.inputs}
-    first = _closure(equations, wanted, set())
-    after = _closure(equations, results, made)
-    replaced = _closure(equations, made, {v for i in first for v in equations[i].outvars})
-    parts = (tuple(equations[i] for i in sorted(chosen)) for chosen in (first, after - first, replaced))
-    before, later, same = parts
-    return Chain(before, tuple(kernels), later, same)
+    return kernels
 
 
 def _needed_outside(equations: Sequence[Any], inside: set[int], arrays: set[Any]) -> set[int]:

@@ -21,6 +21,7 @@ from fragmenta.tracing.jaxprs import (
     open_jaxpr,
     scan_parts,
 )
+from fragmenta.worker.kernels.platforms import chosen_by_platform, is_choice
 
 IDENTITIES = ("stop_gradient", "copy", "copy_p", "optimization_barrier", "random_wrap", "random_unwrap")
 """Primitives that only mark their inputs, where keys are integers."""
@@ -75,6 +76,8 @@ def _equation(equation: Any, values: list[Any]) -> list[Any]:
         return _scan(equation, values)
     if name == "cond":
         branches = [functools.partial(_branch, branch) for branch in equation.params["branches"]]
+        if is_choice(equation):
+            return chosen_by_platform(equation, branches, values[1:])
         return list(jax.lax.switch(values[0], branches, *values[1:]))
     if name == "while":
         return _while(equation, values)

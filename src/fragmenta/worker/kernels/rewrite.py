@@ -11,6 +11,7 @@ from fragmenta.tracing.jaxprs import bind, is_literal, open_jaxpr, scan_parts
 from fragmenta.worker.kernels.chain import lower_chain, spaces
 from fragmenta.worker.kernels.ir import Kernel
 from fragmenta.worker.kernels.lower import Lowering, lower_scan
+from fragmenta.worker.kernels.platforms import intermediate, passes_on_elsewhere, with_defaults
 from fragmenta.worker.kernels.values import NoRule
 
 Call = Callable[[Sequence[Any]], list[Any]]
@@ -25,6 +26,10 @@ class Replaceable:
 
     equations: tuple[Any, ...]
     kernels: tuple[Lowering, ...]
+    outputs: tuple[Any, ...]
+    """The variables that either of them computes."""
+    tail: tuple[Any, ...] = ()
+    """Equations that follow the kernels."""
 
     @property
     def inputs(self) -> list[Any]:
@@ -37,16 +42,10 @@ class Replaceable:
             made |= {variable for equation, _ in lowering.before for variable in equation.outvars}
         return list(dict.fromkeys(atom for atom in read if not is_literal(atom) and atom not in made))
 
-    @property
-    def outputs(self) -> list[Any]:
-        """The variables that the kernels compute."""
-        return [v for k in self.kernels for v in (*k.outputs, *(variable for variable, _ in k.sums))]
-
     def plain(self, *arrays: Any) -> tuple[Any, ...]:
         """The outputs as XLA computes them."""
         known = dict(zip(self.inputs, arrays, strict=True))
-        for equation in self.equations:
-            known.update(zip(equation.outvars, bind(equation, _values(equation.invars, known)), strict=True))
+        run(self.equations, known)
         return tuple(known[variable] for variable in self.outputs)
 
     def with_kernels(self, prepare: Prepare) -> Callable[..., tuple[Any, ...]]:
@@ -57,6 +56,7 @@ class Replaceable:
             known = dict(zip(self.inputs, arrays, strict=True))
             for lowering, call in zip(self.kernels, calls, strict=True):
                 known.update(called(lowering, call, known))
+            run(self.tail, known)
             return tuple(known[variable] for variable in self.outputs)
 
         return function
@@ -98,12 +98,21 @@ class Report:
 class Rewriter:
     """Evaluates a plain jaxpr, with kernels for what can be one."""
 
-    def __init__(self, choose: Choose, report: Report) -> None:
-        self.choose, self.report = choose, report
+    def __init__(self, choose: Choose, report: Report, closed: Any) -> None:
+        self.choose, self.report, self.closed = choose, report, closed
+        self.keeps_choices = passes_on_elsewhere(open_jaxpr(closed)[0])
+        if self.keeps_choices:
+            report.reasons.append("a choice by platform, whose gradient is elsewhere")
+        self.hidden: set[Any] = set()
+        """What may differ by platform."""
 
-    def __call__(self, closed: Any, arrays: Sequence[Any]) -> list[Any]:
-        """The outputs of a closed jaxpr."""
+    def __call__(self, arrays: Sequence[Any]) -> list[Any]:
+        """The outputs of the program."""
+        return self._evaluate(self.closed, arrays)
+
+    def _evaluate(self, closed: Any, arrays: Sequence[Any]) -> list[Any]:
         jaxpr, constants = open_jaxpr(closed)
+        self.hidden |= intermediate(jaxpr)
         known: dict[Any, Any] = dict(zip(jaxpr.constvars, constants, strict=True))
         known.update(zip(jaxpr.invars, arrays, strict=True))
 
@@ -114,13 +123,15 @@ class Rewriter:
         self, equations: Sequence[Any], outputs: Sequence[Any], known: dict[Any, Any], tried: Sequence[tuple[int, ...]]
     ) -> None:
         """Evaluate equations, those that treat rows alike as kernels; `tried` are spaces of rows looked at before."""
-        for space in spaces(equations):
+        flat = self._flat(equations)
+        for space in spaces(flat):
             if space in tried:
                 continue
             tried = [*tried, space]
             try:
-                chain = lower_chain(equations, outputs, space, f"rows{len(self.report.kernels)}")
-                choice = self.choose(Replaceable(chain.replaced, chain.kernels))
+                name = f"rows{len(self.report.kernels)}"
+                chain = lower_chain(flat, outputs, space, name, equations, self.hidden)
+                choice = self.choose(Replaceable(chain.replaced, chain.kernels, chain.results, chain.tail))
                 calls = [choice.prepare(lowering.kernel) for lowering in chain.kernels]
             except NoRule as error:
                 self.report.reasons.append(f"{' x '.join(map(str, space))} rows: {error}")
@@ -131,6 +142,7 @@ class Rewriter:
             self.report.add([lowering.kernel for lowering in chain.kernels], choice.remark)
             for lowering, call in zip(chain.kernels, calls, strict=True):
                 known.update(called(lowering, call, known))
+            run(chain.tail, known)
             self._run(chain.after, outputs, known, tried)
             return
         for equation in equations:
@@ -140,10 +152,13 @@ class Rewriter:
                 results = bind(equation, _values(equation.invars, known))
             known.update(zip(equation.outvars, results, strict=True))
 
+    def _flat(self, equations: Sequence[Any]) -> Sequence[Any]:
+        return equations if self.keeps_choices else with_defaults(equations)[0]
+
     def _scan(self, equation: Any, known: dict[Any, Any]) -> list[Any]:
         try:
-            lowering = lower_scan(equation, f"loop{len(self.report.kernels)}")
-            choice = self.choose(Replaceable((equation,), (lowering,)))
+            lowering = lower_scan(self._flat([equation])[0], f"loop{len(self.report.kernels)}")
+            choice = self.choose(Replaceable((equation,), (lowering,), lowering.outputs))
             call = choice.prepare(lowering.kernel)
         except NoRule as error:
             self.report.reasons.append(f"loop x{equation.params['length']}: {error}")
@@ -158,7 +173,7 @@ class Rewriter:
         fixed, end = values[: parts.constants], parts.constants + parts.carries
 
         def body(carry: Any, slices: Any) -> tuple[Any, Any]:
-            results = self(params["jaxpr"], [*fixed, *carry, *slices])
+            results = self._evaluate(params["jaxpr"], [*fixed, *carry, *slices])
             return results[: parts.carries], results[parts.carries :]
 
         starts = [jnp.asarray(x) for x in values[parts.constants : end]]
@@ -178,6 +193,12 @@ def called(lowering: Lowering, call: Call, known: dict[Any, Any]) -> dict[Any, A
         part = results[-1][summed.offset : summed.offset + variable.aval.size]
         made[variable] = part.reshape(variable.aval.shape).astype(variable.aval.dtype)
     return made
+
+
+def run(equations: Sequence[Any], known: dict[Any, Any]) -> None:
+    """Evaluate equations and note their results."""
+    for equation in equations:
+        known.update(zip(equation.outvars, bind(equation, _values(equation.invars, known)), strict=True))
 
 
 def _values(atoms: Sequence[Any], known: dict[Any, Any]) -> list[Any]:
