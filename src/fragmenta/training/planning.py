@@ -100,6 +100,7 @@ class PlannedRun:
         return {
             **self.identity(),
             "merge": options.merge,
+            "kernels": options.kernels,
             "devices": self.cluster.devices,
             "lag": self.cluster.lag,
             "max_lag": self.cluster.max_lag,

@@ -151,7 +151,9 @@ def resume(
             tracking=TrackingOptions.of(config),
             merge=config["merge"],
             deadline=config["deadline"],
+            kernels=config.get("kernels", "off"),
         )
+        use_kernels(options.kernels == "on")
         if cluster is None and not policy and engine in (None, config["engine"]):
             cluster = cluster_of(opened)
         chosen = engine or str(config["engine"])
