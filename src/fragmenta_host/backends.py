@@ -1,5 +1,6 @@
 """Backends that step environments in this process: serially, in threads, or by their own package."""
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
@@ -71,6 +72,18 @@ class InProcess:
             return self._serial_envs[0].step(low, high), []
         results = self._threads.map(lambda envs: envs.step(low, high), self._serial_envs)
         return [fault for faults in results for fault in faults], []
+
+    def saved(self) -> list[bytes]:
+        """The environments, pickled, in their order."""
+        saved = {index: env for envs in self._serial_envs for index, env in envs.saved().items()}
+        return [saved[index] for index in sorted(saved)]
+
+    def restore(self, saved: Sequence[bytes]) -> list[Fault]:
+        """Build the environments, and go on with these, which were pickled."""
+        faults = [fault for envs in self._serial_envs for fault in envs.build()]
+        for envs in self._serial_envs if not faults else ():
+            envs.restore(saved)
+        return faults
 
     def hanging(self, seconds: float) -> int | None:
         """The environment that has been busy for that long, if one has, if this is called repeatedly.

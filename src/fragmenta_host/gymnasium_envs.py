@@ -1,5 +1,6 @@
 """Gymnasium environments: every registered id, the user's own classes, and wrappers around either."""
 
+import pickle
 from collections.abc import Sequence
 from typing import Any
 
@@ -83,6 +84,16 @@ class GymnasiumEnv:
     def random_action(self) -> Any:
         """A random action."""
         return self.env.action_space.sample()
+
+    def saved(self) -> bytes:
+        """The environment itself, pickled."""
+        return pickle.dumps(self.env)
+
+    def restore(self, data: bytes) -> None:
+        """Go on with an environment that was pickled."""
+        self.close()
+        self.env = pickle.loads(data)
+        self._space, self.step = self.env.observation_space, self.env.step
 
     def close(self) -> None:
         """Close the environment, unless the caller goes on using it."""

@@ -1,6 +1,7 @@
 """PettingZoo environments, via its parallel API: inactive agents keep their rows, and a mask marks the active ones."""
 
 import importlib
+import pickle
 from collections.abc import Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
@@ -97,6 +98,15 @@ class PettingZooEnv:
     def random_action(self) -> Any:
         """A random action for every agent."""
         return [space.sample() for space in self._action_spaces]
+
+    def saved(self) -> bytes:
+        """The environment itself, pickled."""
+        return pickle.dumps(self.env)
+
+    def restore(self, data: bytes) -> None:
+        """Go on with an environment that was pickled."""
+        self.env.close()
+        self.env = pickle.loads(data)
 
     def close(self) -> None:
         """Close the environment."""

@@ -4,7 +4,7 @@ import dataclasses
 import sys
 import threading
 import time
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -12,31 +12,19 @@ from fragmenta_core.arrays import Description
 from fragmenta_core.faults import EnvironmentFaultError, Fault, UnusableError
 from fragmenta_core.spaces import random_actions
 from fragmenta_host.backends import Backend, InProcess, RestartingBackend, Vectors
-from fragmenta_host.catalogue import Spec
+from fragmenta_host.catalogue import Spec, single_maker
 from fragmenta_host.choosing import SteppingMode, faster_mode, measure_stepping, mode_text, provisional_mode
 from fragmenta_host.env_process import ENDING_SECONDS
 from fragmenta_host.env_processes import EnvProcesses, Lane
+from fragmenta_host.episodes import Episodes, can_be_pickled
 from fragmenta_host.examine import describe
 from fragmenta_host.guard import Guard
 from fragmenta_host.options import PoolOptions, check, cores
+from fragmenta_host.step_arrays import StepArrays
 
 
 class ClosedPoolError(RuntimeError):
     """A step was requested while or after the environments were closed: the run is over."""
-
-
-class StepArrays(NamedTuple):
-    """The result of one step of several environments, as arrays with one row each."""
-
-    observation: list[np.ndarray]
-    next_observation: list[np.ndarray]
-    reward: np.ndarray
-    terminated: np.ndarray
-    truncated: np.ndarray
-    alive: np.ndarray
-    next_alive: np.ndarray
-    ended: np.ndarray
-    """Whether the episode ended, terminated or truncated."""
 
 
 class Pool:
@@ -109,6 +97,29 @@ class Pool:
         starts = range(0, self._count, size)
         self._last_observation = {low: [leaf[low : low + size] for leaf in observation] for low in starts}
         self._lanes, self._steps = {low: threading.Lock() for low in starts}, dict.fromkeys(starts, step)
+
+    def can_take_over(self, count: int, parts: int) -> bool:
+        """Whether `count` environments of other processes can go on here, in `parts` lanes."""
+        is_single = not (self.spec.is_vector or self.spec.bound_here)
+        return is_single and self.steps_here(count, parts) and can_be_pickled(single_maker(self.spec))
+
+    def episodes(self) -> Episodes:
+        """Its environments between two steps, for a pool of another process."""
+        assert isinstance(self._backend, InProcess), "`steps_here` says so"
+        observation = [np.concatenate(leaves) for leaves in zip(*self._last_observation.values(), strict=True)]
+        return Episodes(self._seeds, max(self._steps.values(), default=0), observation, self._backend.saved())
+
+    def take_over(self, episodes: Episodes, parts: int) -> None:
+        """Go on with environments of other processes, in `parts` lanes."""
+        self._end_backend()
+        self._count, self._parts, self._seeds = len(episodes.envs), 0, episodes.seeds
+        choice = self._choice(self._count, parts)[0]
+        self._backend = backend = self._start(choice if choice.mode == "threads" else SteppingMode("serial", 1))
+        assert isinstance(backend, InProcess)
+        if faults := backend.restore(episodes.envs):
+            raise self._fatal(faults[0], episodes.step, "")
+        self._last_observation, self._steps = {0: episodes.observation}, {0: episodes.step}
+        self.divide(parts)
 
     def settle(self, count: int, parts: int) -> None:
         """Decide how `count` environments are stepped in `parts` lanes, by a measurement where nothing else decides.

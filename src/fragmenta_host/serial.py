@@ -5,7 +5,7 @@ import contextlib
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -142,6 +142,15 @@ class SerialEnvs:
         arrays.terminated[rows], arrays.truncated[rows] = terminated, truncated
         arrays.alive[rows] = arrays.next_alive[rows] = any_member.alive(infos)
         return np.flatnonzero(arrays.terminated[rows] | arrays.truncated[rows])
+
+    def saved(self) -> dict[int, bytes]:
+        """The environments, pickled, by index."""
+        return {index: env.saved() for index, env in self._members.items()}
+
+    def restore(self, envs: Sequence[bytes]) -> None:
+        """Go on with those of these environments that have the indices of its own, which were just built."""
+        for index, env in self._members.items():
+            env.restore(envs[index])
 
     def close(self) -> None:
         """Close all environments; failures are only printed, because the run is over."""

@@ -48,6 +48,14 @@ class Single(Protocol):
         """A random action, for measuring the step time."""
         ...
 
+    def saved(self) -> bytes:
+        """The environment itself, pickled; not all have their state in it (see `episodes.can_be_pickled`)."""
+        ...
+
+    def restore(self, data: bytes) -> None:
+        """Go on with an environment that was pickled, in place of its own."""
+        ...
+
     def close(self) -> None:
         """Release its resources."""
         ...

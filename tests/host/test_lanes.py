@@ -5,7 +5,8 @@ import pytest
 
 from fragmenta_host.catalogue import Spec
 from fragmenta_host.options import PoolOptions
-from fragmenta_host.pool import Pool, StepArrays
+from fragmenta_host.pool import Pool
+from fragmenta_host.step_arrays import StepArrays
 
 COUNT = 4
 

@@ -170,6 +170,22 @@ def test_episodes_on_the_host_stay_in_their_process(monkeypatch: pytest.MonkeyPa
     )
 
 
+def test_episodes_on_the_host_move_from_their_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, iterations = Place("single_learner_coarse", 2, "processes"), 2 * ASKED_AFTER + 5
+    expected = trained(ALGORITHM, HOST, first, iterations)
+    replanned(monkeypatch, Places(ONE, MULTI))
+    result = trained(ALGORITHM, HOST, first, iterations)
+    assert [change.get("engine") for change in result.summary["changes"]] == [["processes", "local"], None]
+    assert_same(expected.state, result.state, 1e-5)
+    assert result.summary["return_mean"] == expected.summary["return_mean"]
+
+
+def test_episodes_that_cannot_be_pickled_stay_in_their_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fragmenta_host.pool.can_be_pickled", lambda _: False)
+    line = stays(monkeypatch, ALGORITHM, HOST, Place("single_learner_coarse", 2, "processes"), ONE)
+    assert line.endswith(f"the episodes of {HOST} cannot move from engine 'processes' to engine 'local'")
+
+
 def test_values_in_flight_cannot_move(monkeypatch: pytest.MonkeyPatch) -> None:
     line = stays(monkeypatch, LATE, "CartPole-v1", TWO, Place("single_learner_coarse", 2, lag=1))
     assert line == "the plan stays: distribution policy single_learner_coarse would train with older values"

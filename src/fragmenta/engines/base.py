@@ -15,6 +15,7 @@ from fragmenta.graph import Plan
 from fragmenta.policies import Cluster, Policy
 from fragmenta.profiling.timeline import Window, WorkerTimeline
 from fragmenta.worker.outcome import Outcome
+from fragmenta_host.episodes import Episodes
 
 PLACEMENTS = ("pack", "spread")
 
@@ -150,6 +151,10 @@ class Engine(Protocol):
     @property
     def replaced(self) -> int:
         """The number of processes lost and replaced so far."""
+        ...
+
+    def episodes(self) -> Sequence[Episodes]:
+        """Host environments that are in other processes, between two calls of `run`; none if they are in this one."""
         ...
 
     def in_flight(self) -> InFlight:

@@ -52,7 +52,7 @@ class ClusterEngine:
         """The snapshot, and whether it is of the latest iteration."""
         self._chunk = 1
         self._episodes = EpisodeStarts(setup, self._crew)
-        self.env = self._episodes.env
+        self.env, self.episodes = self._episodes.env, self._episodes.current
         try:
             try:
                 self._crew.start(range(len(self._crew)))

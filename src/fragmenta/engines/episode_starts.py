@@ -1,6 +1,7 @@
 """Starts episodes of host environments in other processes: at the beginning and after a loss."""
 
 import functools
+import pickle
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from fragmenta.engines.errors import user_error
 from fragmenta.engines.remote_pool import RemotePool
 from fragmenta.engines.replica import hosts_environments
 from fragmenta.envs import Environment
+from fragmenta_host.episodes import Episodes
 
 
 class EpisodeStarts:
@@ -55,6 +57,13 @@ class EpisodeStarts:
                 raise
             self._set_failure(None)  # the engine decides how to handle it
             raise self._failure from None
+
+    def current(self) -> list[Episodes]:
+        """The environments of all processes, in the middle of their episodes; RuntimeError if they cannot be had."""
+        if not all(self._crew.peers[i].hello["holds_up"] for i in self._hosts):
+            raise RuntimeError("environments are in processes of their own")
+        answers = self._crew.ask({i: {} for i in self._hosts}, "episodes", self._crew.patience)
+        return [pickle.loads(answers[i][1][0].tobytes()) for i in self._hosts]
 
     def set_restarts(self, count: int) -> None:
         """Store the number of environment restarts, for the summary of the run."""

@@ -20,6 +20,7 @@ from fragmenta.worker.channels.mailbox import Mailbox, mailbox
 from fragmenta.worker.channels.memory import ClosedError, MemoryChannel
 from fragmenta.worker.execute import DeadlineError, Worker
 from fragmenta.worker.outcome import Outcome
+from fragmenta_host.episodes import Episodes
 
 REPORTS_AHEAD = 4
 """How often a worker may report before it waits for the caller. It reports all iterations of a burst at once: threads
@@ -117,6 +118,10 @@ class LocalEngine:
                 leaves = leaves | worker.live(sorted(self._in_place & set(program.state) - left_out))
             states.append((program, {i: leaf for i, leaf in leaves.items() if i not in left_out}))
         return collect(self.plan, states, [None if i in left_out else x for i, x in enumerate(self._initial)])
+
+    def episodes(self) -> Sequence[Episodes]:
+        """None: host environments are in the pool of this process."""
+        return ()
 
     def in_flight(self) -> InFlight:
         """Values in flight to fragments that work one iteration behind; call it between two runs, like `state`."""

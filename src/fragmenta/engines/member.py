@@ -167,6 +167,9 @@ class Member:
         restarts = self._replica.env_restarts
         return {"leaves": list(leaves), "in_flight": named, "env_restarts": restarts}, arrays
 
+    def _do_episodes(self, _: dict[str, Any], __: list[np.ndarray]) -> Any:
+        return {}, [np.frombuffer(pickle.dumps(self._replica.episodes()), np.uint8)]
+
     def _do_rest(self, _: dict[str, Any], __: list[np.ndarray]) -> None:
         """The answer itself means that the main thread is idle."""
 

@@ -23,6 +23,7 @@ from fragmenta.worker.deploy import Deployment, deploy
 from fragmenta.worker.execute import Worker
 from fragmenta.worker.optimize import optimize
 from fragmenta.worker.outcome import Outcome
+from fragmenta_host.episodes import Episodes
 
 
 class ReplicaProcess:
@@ -77,6 +78,10 @@ class ReplicaProcess:
         """Start episodes in this replica's environments; returns which agents take part, and the observations."""
         observation, alive = self._env.pool.reset(seeds)
         return [alive, *observation]
+
+    def episodes(self) -> Episodes:
+        """This replica's environments, in the middle of their episodes."""
+        return self._env.pool.episodes()
 
     def held(self, leaves: Sequence[int]) -> bool:
         """Whether this replica still has its part of these leaves, of this iteration or a later one."""

@@ -30,7 +30,9 @@ def run_loop(run: PreparedRun, start: Start) -> Result:
     """Train until the end, a stop request or a failure; the last good state is saved in every case."""
     compiling = time.monotonic()
     engine = start_engine(run, run.iterations_after(start.steps))
-    with engine.env.opened(run.plan.lanes), contextlib.ExitStack() as running:
+    # Those of the engine may be in other processes, and move to those of the run under another plan.
+    environments = run.env.opened(run.plan.lanes), engine.env.opened(run.plan.lanes)
+    with environments[0], environments[1], contextlib.ExitStack() as running:
         running.enter_context(engine)
         state, last_good = start.state(engine.env)
         leaves, structure = jax.tree.flatten(state)

@@ -67,6 +67,8 @@ class PlannedRun:
     """Why there are as many replicas as were chosen; empty if the user chose, or if there is nothing to say."""
     why: str = ""
     """Why the planner chose this plan; empty if the user did."""
+    engine_is_open: bool = False
+    """Whether the planner chose the engine, too."""
     predicted: float | None = None
     """The steps per second, over all seeds, that a prediction for this plan gives; None if there is none."""
 
@@ -155,6 +157,7 @@ def plan_run(request: Request, decision: Decision | None = None) -> PlannedRun:
         env = env.through(env.host_pool.twin(decision.env_mode))
         graph = functools.cache(lambda: trace(trained, env))
     options = dataclasses.replace(options, merge=decision.merge)
+    engine_is_open = request.engine is None
     request = dataclasses.replace(request, engine=decision.engine, env=env, options=options)
     policy, cluster = decision.policy, decision.cluster
     check_seeds(policy, request.seeds, env)
@@ -165,7 +168,8 @@ def plan_run(request: Request, decision: Decision | None = None) -> PlannedRun:
             f"choose a synchronous distribution policy without lag, or set allows_lag = True in it if it does"
         )
     steps = _steps_per_iteration(request, plan)
-    return PlannedRun(request, policy, cluster, plan, steps, why_replicas, decision.reason, decision.steps_per_second)
+    whys, predicted = (why_replicas, decision.reason), decision.steps_per_second
+    return PlannedRun(request, policy, cluster, plan, steps, *whys, engine_is_open, predicted)
 
 
 def is_open(policy: PolicyChoice | None) -> bool:
@@ -252,13 +256,15 @@ def _default(request: Request, policy: str | Policy, cluster: Cluster) -> tuple[
 
 
 def question_of(run: PlannedRun) -> Question:
-    """The question of how to go on with a run: on all devices of its engine, with any number of replicas."""
-    request, devices = run.request, engine_named(run.engine).cluster(run.request.options.engine).devices
-    default, graph = Decision(run.policy, run.engine, run.cluster), trace(run.trained, request.env)
-    merge, user_policies = request.options.merge, user_policies_in(request.policy)
-    return Question(
-        request.algorithm, request.env, graph, default, devices, run.engine, 0, merge, user_policies=user_policies
-    )
+    """The question of how to go on with a run: on all devices of its engine, with any number of replicas; if its
+    environments are in other processes, which keep them, in this one."""
+    request, kind = run.request, engine_named(run.engine)
+    engine = DEFAULT_ENGINE if kind.apart and request.env.host_pool and run.engine_is_open else run.engine
+    whole = engine_named(engine).cluster(request.options.engine)
+    default = Decision(run.policy, engine, dataclasses.replace(run.cluster, devices=whole.devices, apart=whole.apart))
+    graph, merge = trace(run.trained, request.env), request.options.merge
+    what, policies = (request.algorithm, request.env, graph), user_policies_in(request.policy)
+    return Question(*what, default, whole.devices, engine, 0, merge, user_policies=policies)
 
 
 def _steps_per_iteration(request: Request, plan: Plan) -> int:

@@ -1,5 +1,6 @@
 """Chooses another plan for a run that is slower than predicted."""
 
+import dataclasses
 import time
 
 from fragmenta.planner.auto import Decision, faster
@@ -23,4 +24,6 @@ class Rechoosing:
         decision = faster(question_of(run), current)
         self._not_before = time.monotonic() + self._patience
         self._patience *= 2
-        return plan_run(run.request, decision) if decision else None
+        if decision is None:
+            return None
+        return dataclasses.replace(plan_run(run.request, decision), engine_is_open=run.engine_is_open)

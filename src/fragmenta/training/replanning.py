@@ -19,6 +19,7 @@ from fragmenta.training.log import RunLog
 from fragmenta.training.planning import PlannedRun
 from fragmenta.training.prepared import PreparedRun, start_engine
 from fragmenta.training.services import write_plan
+from fragmenta_host.episodes import joined
 
 TOLERANCE = 0.3
 """The share of the prediction by which the measured speed may differ from it."""
@@ -96,6 +97,7 @@ def change_plan(
     changed, run.stop.is_compiling = dataclasses.replace(run, planned=better), True
     leaves = jax.block_until_ready(engine.state())
     try:
+        episodes = engine.episodes()
         successor = start_engine(changed, log.iterations - log.iteration)
     except Exception as error:
         run.stop.is_compiling = False
@@ -104,9 +106,11 @@ def change_plan(
         return run, engine, speed
     log.replaced += engine.replaced
     running.close()
-    running.enter_context(successor)
-    if pool := run.env.host_pool:
+    if (pool := run.env.host_pool) and episodes:
+        pool.take_over(joined(episodes), better.plan.lanes)
+    elif pool:
         pool.divide(better.plan.lanes)
+    running.enter_context(successor)
     successor.begin(leaves)
     run.stop.is_compiling = False
     log.changed(changed, _recorded_change(run, better, speed, log, time.monotonic() - began))
@@ -118,12 +122,13 @@ def obstacle_to(run: PreparedRun, better: PlannedRun) -> str:
     request, pool = run.planned.request, run.env.host_pool
     if better.plan.lags:
         return f"distribution policy {better.plan.policy} would train with older values"
-    if pool and (run.planned.cluster.apart or better.cluster.apart):
+    count, lanes, is_apart = run.algorithm.num_envs, better.plan.lanes, run.planned.cluster.apart
+    if pool and (better.cluster.apart or (is_apart and not pool.can_take_over(count, lanes))):
         engines = f"engine '{run.planned.engine}' to engine '{better.engine}'"
         return f"the episodes of {request.env_name} cannot move from {engines}"
-    if pool and not pool.can_divide(better.plan.lanes):
-        return f"{request.env_name} cannot be stepped by {better.plan.lanes} replicas without new episodes"
-    if better.cluster.apart and not run.planned.cluster.apart and jax.default_backend() != "cpu":
+    if pool and not is_apart and not pool.can_divide(lanes):
+        return f"{request.env_name} cannot be stepped by {lanes} replicas without new episodes"
+    if better.cluster.apart and not is_apart and jax.default_backend() != "cpu":
         return f"this process keeps the memory of its devices from the processes of engine '{better.engine}'"
     graph = run.plan.graph
     size = sum(graph.state_inputs[i].bytes for i in in_place(graph))
