@@ -3,12 +3,14 @@
 import contextlib
 import dataclasses
 import time
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
 from fragmenta.algorithms import Algorithm
+from fragmenta.engines import ProcessLocation
 from fragmenta.envs import EnvOptions
+from fragmenta.graph import Plan
 from fragmenta.planner.search import Prediction
 from fragmenta.progress.watching import Progress
 from fragmenta.training.options import RunOptions
@@ -53,8 +55,8 @@ class _Trial:
         self.steps: list[int] = []
         self.seconds: list[float] = []
 
-    def planned(self, *_: Any) -> None: ...
-    def placed(self, *_: Any) -> None: ...
+    def planned(self, plan: Plan, algorithm: Algorithm, steps: int, environments: str) -> None: ...
+    def placed(self, workers: Sequence[ProcessLocation]) -> None: ...
     def remarked(self, text: str) -> None: ...
 
     def compiled(self, seconds: float) -> None:

@@ -148,8 +148,8 @@ def fragments_of(graph: Graph, policy: str | Policy, cluster: Cluster) -> tuple[
         returned = resolve(policy)(graph.top_stages, informed(cluster, graph))
     except ConfigError:
         return None
-    fragments = tuple(returned) if isinstance(returned, Iterable) else (None,)
-    return fragments if all(isinstance(fragment, Fragment) for fragment in fragments) else None
+    fragments = tuple(returned) if isinstance(returned, Iterable) else ()
+    return fragments if fragments and all(isinstance(fragment, Fragment) for fragment in fragments) else None
 
 
 def check_placeable(policies: Sequence[str | Policy], graph: Graph, space: Space) -> None:
