@@ -79,7 +79,7 @@ class Algorithm:
 
     @property
     def product_precision(self) -> str | None:
-        """JAX's precision of matrix products in training, where it is not the device's usual one."""
+        """JAX's precision of matrix products in training, where it is not the usual one."""
         return None
 
     def validate(self, env: Environment) -> None:

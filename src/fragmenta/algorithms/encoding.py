@@ -44,8 +44,8 @@ class Encoding(Algorithm):
     reward_function: Any = ""
     """Your own function from one Transition to the reward to learn from, as module:function; reported returns stay."""
     compute: str = "float32"
-    """Precision of the networks' arithmetic: float32, bfloat16, or float32-exact, whose products keep all bits where a
-    GPU rounds those of float32 to TF32. Parameters and optimizer stay float32."""
+    """Precision of the networks' arithmetic: float32, bfloat16, or float32-exact, whose products keep all bits where
+    hardware rounds those of float32 to TF32. Parameters and optimizer stay float32."""
 
     @property
     def compute_type(self) -> str:
