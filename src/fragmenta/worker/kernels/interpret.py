@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fragmenta.worker.kernels.ir import Address, Kernel, Kind, Op, Reg, RowLoop, Weights
+from fragmenta.worker.kernels.ir import ELEMENTWISE, Address, Kernel, Kind, Op, Reg, RowLoop, Weights
 
 TYPES = {"f32": np.float32, "i32": np.int32, "u32": np.uint32, "bool": np.bool_}
 
@@ -68,10 +68,10 @@ class _Machine:
             return [inputs[0].view(TYPES[op.outputs[0].dtype])]
         if op.name == "convert":
             return [_jax(lambda x: x.astype(TYPES[op.outputs[0].dtype]))(inputs[0])]
-        if op.name in ELEMENTWISE:
+        if op.name in FUNCTIONS:
             if wide:  # numbers that are the same for all rows
                 inputs = [x[:, None] if x.ndim == 1 else x for x in inputs]
-            return [ELEMENTWISE[op.name](*inputs)]
+            return [FUNCTIONS[op.name](*inputs)]
         return getattr(self, f"op_{op.name}")(op, *inputs)
 
     def op_const(self, op: Op) -> Any:
@@ -175,52 +175,10 @@ def _jax(function: Callable[..., Any]) -> Callable[..., np.ndarray]:
     return apply
 
 
-ELEMENTWISE: dict[str, Callable[..., np.ndarray]] = {
-    **{
-        name: _jax(getattr(jax.lax, name))
-        for name in (
-            *(
-                "add",
-                "sub",
-                "mul",
-                "div",
-                "rem",
-                "max",
-                "min",
-                "pow",
-                "atan2",
-                "nextafter",
-                "neg",
-                "abs",
-                "sign",
-                "floor",
-                "ceil",
-            ),
-            *(
-                "exp",
-                "exp2",
-                "log",
-                "log1p",
-                "expm1",
-                "sin",
-                "cos",
-                "tan",
-                "tanh",
-                "logistic",
-                "sqrt",
-                "rsqrt",
-                "cbrt",
-                "erf",
-            ),
-            *("erf_inv", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "square", "is_finite"),
-            *("population_count", "eq", "ne", "lt", "le", "gt", "ge"),
-            *("shift_left", "shift_right_logical", "shift_right_arithmetic"),
-        )
-    },
-    "and": np.bitwise_and,
-    "or": np.bitwise_or,
-    "xor": np.bitwise_xor,
-    "not": np.invert,
+BITWISE = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "not": np.invert}
+FUNCTIONS: dict[str, Callable[..., np.ndarray]] = {
+    **{name: _jax(getattr(jax.lax, name)) for name in ELEMENTWISE if name not in BITWISE},
+    **BITWISE,
     "logical_and": np.logical_and,
     "logical_or": np.logical_or,
     "logical_xor": np.logical_xor,

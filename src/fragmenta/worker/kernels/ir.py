@@ -20,6 +20,44 @@ from typing import Any
 
 import numpy as np
 
+ELEMENTWISE = (
+    *(
+        "add",
+        "sub",
+        "mul",
+        "div",
+        "rem",
+        "max",
+        "min",
+        "pow",
+        "atan2",
+        "nextafter",
+        "neg",
+        "abs",
+        "sign",
+        "floor",
+        "ceil",
+    ),
+    *("exp", "exp2", "log", "log1p", "expm1", "sin", "cos", "tan", "tanh", "logistic", "sqrt", "rsqrt", "cbrt", "erf"),
+    *(
+        "erf_inv",
+        "asin",
+        "acos",
+        "atan",
+        "sinh",
+        "cosh",
+        "asinh",
+        "acosh",
+        "atanh",
+        "square",
+        "is_finite",
+        "population_count",
+    ),
+    *("and", "or", "xor", "not", "eq", "ne", "lt", "le", "gt", "ge"),
+    *("shift_left", "shift_right_logical", "shift_right_arithmetic"),
+)
+"""Operations on numbers one by one that are called like JAX's primitives."""
+
 
 class Kind(enum.Enum):
     """How a value varies, and so how lanes hold it."""

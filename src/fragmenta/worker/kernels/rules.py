@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fragmenta.worker.kernels.ir import Kind, Reg
+from fragmenta.worker.kernels.ir import ELEMENTWISE, Kind, Reg
 from fragmenta.worker.kernels.values import (
     WIDE,
     Builder,
@@ -21,43 +21,6 @@ Rule = Callable[[Builder, Any, list[Any]], list[Any]]
 RULES: dict[str, Rule] = {}
 """The rule of each primitive."""
 
-SAME = (
-    *(
-        "add",
-        "sub",
-        "mul",
-        "div",
-        "rem",
-        "max",
-        "min",
-        "pow",
-        "atan2",
-        "nextafter",
-        "neg",
-        "abs",
-        "sign",
-        "floor",
-        "ceil",
-    ),
-    *("exp", "exp2", "log", "log1p", "expm1", "sin", "cos", "tan", "tanh", "logistic", "sqrt", "rsqrt", "cbrt", "erf"),
-    *(
-        "erf_inv",
-        "asin",
-        "acos",
-        "atan",
-        "sinh",
-        "cosh",
-        "asinh",
-        "acosh",
-        "atanh",
-        "square",
-        "is_finite",
-        "population_count",
-    ),
-    *("and", "or", "xor", "not", "eq", "ne", "lt", "le", "gt", "ge"),
-    *("shift_left", "shift_right_logical", "shift_right_arithmetic"),
-)
-"""Elementwise primitives that are operations of the same name."""
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge", "is_finite")
 
 
@@ -140,7 +103,7 @@ def _elementwise(builder: Builder, equation: Any, values: list[Any]) -> list[Any
     return [combine(builder, name, values, out.shape, out.dtype)]
 
 
-RULES.update(dict.fromkeys(SAME, _elementwise))
+RULES.update(dict.fromkeys(ELEMENTWISE, _elementwise))
 
 
 @rule("add_any")
